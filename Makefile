@@ -102,12 +102,15 @@ lint: .venv/ready-for-tests
 	.venv-snake/bin/python $(PIP) --requirement tests/bench/requirements-snakemake.txt
 	touch $@
 
-# Pins for Python 3.11 and newer, with hashes and without any registry's address. Needs uv.
+# Pins for Python 3.11 and newer, with hashes and without any registry's address. Needs uv. A marker
+# says where a pin is for some of them only: Python 3.11 has JAX 0.10, newer ones have 0.11.
+PINS := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-header --no-annotate
+TESTS := import tomllib; \
+  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"], sep="\n")
 lock:
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate pyproject.toml -o requirements.lock
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --group test --constraints requirements.lock -o requirements-test.lock
+	$(PINS) pyproject.toml -o requirements.lock
+	$(PYTHON) -c '$(TESTS)' | $(PINS) --constraints requirements.lock - -o requirements-test.lock
 
 clean:
 	rm -rf .venv .venv-bench .venv-snake store build *.egg-info

@@ -1,6 +1,6 @@
 """What an experiment's own code imports from the lab: the decoder and its parts, to subclass or to
-put others in their place. This module stays where it is, while those that it takes them from may
-move; a fingerprint covers what is imported here and what that reaches, and none of the rest."""
+replace. This module keeps its name; the modules that it re-exports from may move. A fingerprint
+covers only the names that are imported from here and what these reach."""
 
 from engine.config.schema import ModelConfig, TrainConfig
 from engine.model.decoder import (

@@ -1,1 +1,1 @@
-"""Turns a declaration into a plan, runs it on Ray, records and judges."""
+"""Turns a declaration into a plan, runs it on Ray, records and judges the results."""

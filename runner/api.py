@@ -1,5 +1,5 @@
-"""What an `experiment.py` imports from the lab to declare an experiment. This module stays where it
-is. What own functions import is in `engine.api`, which needs JAX."""
+"""What an `experiment.py` imports from the lab to declare an experiment. This module keeps its
+name. Own functions import from `engine.api`, which needs JAX."""
 
 from engine.config.schema import ModelConfig, TrainConfig
 from runner.spec.experiment import Declaration

@@ -64,7 +64,7 @@ def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
         return {"review": None, "deviations": (), "beside": ""}
     weighed = review.of(ran.execution.id)
     beside = "Run again: " if review.counted and not weighed.counts else ""
-    if which_runs_count.KNOWN in weighed.why_not:
+    if which_runs_count.KNOWN in (weighed.why_not or ""):
         beside = "Begun before the seal: "
     if weighed.exploratory:
         beside = "Exploratory: "

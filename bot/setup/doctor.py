@@ -28,6 +28,7 @@ from bot.setup import init
 from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Settings, Unset
 from runner.execution.ray_jobs import LOOK
 from runner.isolation import bubblewrap
+from runner.lib import accelerators
 from runner.scheduler.cluster import BadCluster, load
 from runner.schema import lab_config
 from runner.store.store import Store, StoreError
@@ -120,6 +121,7 @@ class Doctor:
             "Ray": self.ray,
             "Ray's token": self.ray_asks_for_a_token,
             "bubblewrap": self.bubblewrap,
+            **{one.upper(): partial(self.accelerator, one) for one in accelerators.present()},
             "clock": self.clock,
             "App's key": app and self.key,
             "permissions": app and self.permissions,
@@ -239,6 +241,12 @@ class Doctor:
         )
         need(not why, f"own code of experiments cannot be isolated: {why}", mend)
         return "isolates own code on this machine; Ray's other machines need it, too."
+
+    def accelerator(self, platform: str) -> str:
+        """Whether JAX can use what this machine has."""
+        if found := accelerators.unusable(platform):
+            raise Wrong(found.words, f"{found.mend}.")
+        return "is here, and JAX's code for it is installed."
 
     # ── GitHub ───────────────────────────────────────────────────────────────────────────────
 

@@ -1,1 +1,1 @@
-"""Every knob and what it costs, without JAX."""
+"""All options of the engine and what they cost, without JAX."""

@@ -1,11 +1,11 @@
-"""What configurations are made of: their base, counts, spans of steps, and refusals in words."""
+"""Building blocks of configurations: base class, counts, spans of steps, validation errors."""
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-MAX_COUNT = 2**31 - 1  # what an int32 index on the device can count
+MAX_COUNT = 2**31 - 1  # the largest count that an int32 index on the device can hold
 
 Count = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 
@@ -16,7 +16,7 @@ def refusal(sentence: str, **values: Any) -> PydanticCustomError:
 
 
 class Config(BaseModel):
-    """Frozen and hashable; unknown keys are refused; "128", 128.0 and true are no integers."""
+    """Frozen and hashable. Refuses unknown keys. "128", 128.0 and true are not integers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -39,16 +39,16 @@ Span = Annotated[int | float, PlainValidator(_span)]  # 0.1: a tenth of the run;
 
 
 def span_steps(span: int | float, num_train_steps: int) -> int:
-    """How many of `num_train_steps` steps a span is: itself if it is an int, else that fraction
-    of them, rounded (ties to even)."""
+    """How many of `num_train_steps` steps a span means: an int is a number of steps, a float is a
+    fraction of all steps, rounded (ties to even)."""
     return span if isinstance(span, int) else round(span * num_train_steps)
 
 
 def divisors(number: int) -> list[int]:
-    """Those of up to 512."""
+    """All divisors up to 512."""
     return [n for n in range(1, min(number, 512) + 1) if number % n == 0]
 
 
 def listed(numbers: list[int]) -> str:
-    """The first ones, to choose from."""
+    """The first numbers as text, for an error message."""
     return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")

@@ -1,5 +1,5 @@
-"""What a model costs, counted from its shape alone: parameters and FLOPs. The lab counts with
-these functions for everybody, so that costs on a board mean the same thing."""
+"""What a model costs: parameters and FLOPs, counted from its shape alone. The lab counts every
+model with these functions, so costs on a leaderboard are comparable."""
 
 from engine.config.schema import ModelConfig
 

@@ -1,6 +1,6 @@
-"""What a run asks of each device, counted from its configuration alone: whether a mesh divides the
-model and the batch, how many bytes each device holds, and what would fit. Nothing here needs JAX,
-so a plan can say it before anything is compiled or paid for."""
+"""What a run needs on each device, from its configuration alone: whether the mesh divides the model
+and the batch, how many bytes each device holds, and which changes would fit. Needs no JAX, so a
+plan can check it before anything is compiled."""
 
 import math
 import re
@@ -13,8 +13,9 @@ from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainCo
 Platform = Literal["cpu", "gpu", "tpu"]
 
 FLOAT32 = 4  # bytes of it: parameters, moments, gradients
-USABLE = 0.92  # of a device's memory; the rest is the runtime's, communication's and fragments'
-# How the loss is cut: into so many chunks at least, and so many logits on a device at most.
+USABLE = 0.92  # of a device's memory; the runtime, communication and fragmentation take the rest
+# The loss is computed in at least MIN_CHUNKS chunks, with at most MAX_LOGITS logits per device at a
+# time.
 MIN_CHUNKS, MAX_LOGITS = 4, {"cpu": 2**21, "gpu": 2**28, "tpu": 2**28}  # 8 MiB and 1 GiB
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
@@ -24,8 +25,8 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 class Misfit(NamedTuple):
     """A value that a mesh cannot divide."""
 
-    field: str  # where it stands, such as `model.num_heads`
-    words: str  # what is wrong and what to do
+    field: str  # such as `model.num_heads`
+    words: str  # the problem and what to do
 
 
 def misfits(
@@ -35,7 +36,7 @@ def misfits(
     model: ModelConfig | None = None,
     train: TrainConfig | None = None,
 ) -> list[Misfit]:
-    """Everything that `mesh` does not divide, of what is given; empty where all fits."""
+    """Every given value that `mesh` does not divide; empty if all fits."""
     found = []
     if devices is not None and mesh.devices != devices:
         words = (
@@ -85,13 +86,13 @@ def _remedy(field: str, value: int, axis: str, cut: int) -> str:
 
 
 class Footprint(NamedTuple):
-    """Bytes that one device holds at the fullest moment of a step."""
+    """Bytes that one device holds at the peak of a step."""
 
     parameters: int
-    moments: int  # what the optimizer keeps, and the average of the parameters where one is kept
-    gradients: int  # and the copies of the weights that are multiplied
-    activations: int  # what the blocks keep for the backward pass, and work in
-    loss: int  # the chunk of logits at hand, the gradients of features and output matrix
+    moments: int  # the optimizer's state, and the average of the parameters if one is kept
+    gradients: int  # with the copies of the weights in the compute dtype
+    activations: int  # what the blocks keep for the backward pass, and their work space
+    loss: int  # the current chunk of logits, the gradients of features and output matrix
 
     @property
     def total(self) -> int:
@@ -99,41 +100,41 @@ class Footprint(NamedTuple):
 
 
 def attention_rows(seq_len: int, window: int | None) -> int:
-    """Queries that the CPU's attention takes at a time. Measured: four blocks are as fast as more
-    of them and compile faster, and 512 rows are enough."""
+    """How many queries the CPU's attention takes at a time. Measured: four blocks are as fast as
+    more and compile faster, and 512 rows are enough."""
     return min(32 * math.ceil(seq_len / 128), 512, 32 * math.ceil((window or seq_len) / 32))
 
 
 def footprint(
     model: ModelConfig, train: TrainConfig, compute: ComputeConfig, platform: Platform
 ) -> Footprint:
-    """What one device holds by formula.
+    """Estimate what one device holds.
 
     Weights are cut f·t times (fsdp · tensor), gains are not: p = weights / (f·t) + gains. Moments
-    are 2p, Muon's matrices having one instead of two, and p more for an average; gradients are p,
-    and p more for their sum over accumulated parts. All these have 4 bytes. Copies in a
-    compute dtype of fewer bytes, a, are a·p; with f > 1 one block's whole weights, a/t each, are
-    gathered at a time.
+    are 2p, but one instead of two for Muon's matrices, and p more for an average. Gradients are p,
+    and p more for their sum with gradient accumulation. All these have 4 bytes. Copies in a compute
+    dtype of a < 4 bytes take a·p; with f > 1, one block's whole weights (a/t each) are gathered at
+    a time.
 
     A device works on T = batch · sequence / (data · f · parts) tokens at a time. For each block it
     keeps, per token,
 
-        2·(12 + a)·D            both norms: input, square's derivative, scaled, times gain
+        2·(12 + a)·D            both norms: input, derivative of the square, scaled, times gain
         a·(2H + 2K)·h / t       queries, keys, values and the heads' outputs
         (12 + a)·(H + K)·h / t  with qk_norm: as for the other norms
-        4·H·P / t               on the CPU's fast path and on the plain one: probabilities of the P
+        4·H·P / t               on the CPU's fast path and in the reference: probabilities of the P
                                 keys that are computed for a query: in blocks of R rows
                                 (`attention_rows`) (S + R)/2 or the window + R on average, or all S
-        6·a·F / t               gate, up, three products of silu, and what goes into down
+        6·a·F / t               gate, up, three products of silu, and the input of down
 
-    and per block its joined matrices once more, a · (q, k, v, gate, up)/t, and for the block at
-    hand half as much again for its gradients. With `remat: block` it keeps a·D per token for each
-    block, and the above once, for the block at hand. (XLA's CPU compiler keeps everything also with
-    remat where layers are unrolled.)
+    and per block its joined matrices once more, a · (q, k, v, gate, up)/t, and for the current
+    block half as much again for its gradients. With `remat: block` it keeps a·D per token for each
+    block, and the rest only for the current block. (XLA's CPU compiler keeps everything also with
+    remat if layers are unrolled.)
 
-    The loss has the logits of a quarter of the tokens, or of as few as fill 1 GiB (8 MiB on a CPU),
-    and their gradient, 4 + 4 bytes each, and the gradients of the features, a·D a token, and of the
-    output matrix, 4·D·V / t.
+    The loss holds the logits of a quarter of the tokens, or fewer if these exceed 1 GiB (8 MiB on a
+    CPU), and their gradient, 4 + 4 bytes each; also the gradients of the features, a·D per token,
+    and of the output matrix, 4·D·V / t.
     """
     mesh, parts = compute.mesh, train.gradient_accumulation_steps
     f, t = mesh.fsdp, mesh.tensor
@@ -192,7 +193,7 @@ def bytes_of(compute: ComputeConfig, platform: Platform) -> int:
 
 
 class Choice(NamedTuple):
-    """A change of configuration, and what a device then holds."""
+    """A change of the configuration, and what a device then holds."""
 
     words: str
     total: int
@@ -205,9 +206,10 @@ def choices(
     platform: Platform,
     available: float,
 ) -> list[Choice]:
-    """Changes after which the formula's total is at most `available` bytes, the mildest first: more
-    accumulation and remat change no figure but by rounding, more devices cost more, and a smaller
-    batch trains otherwise. Of each kind the least that is enough; empty where nothing helps."""
+    """Changes that bring the estimate to at most `available` bytes, the mildest first: more
+    accumulation and remat change results only by rounding, more devices cost more, and a smaller
+    batch trains differently. For each kind of change, the smallest that is enough; empty if none
+    helps."""
 
     batch, parts, mesh = train.train_batch_size, train.gradient_accumulation_steps, compute.mesh
     groups = mesh.data * mesh.fsdp
@@ -254,8 +256,9 @@ def what_fits(
     available: int | None,
     platform: Platform,
 ) -> str:
-    """Out of memory, in words: what was asked for, what there is, what the formula counts, and what
-    would fit. `error` is what XLA said; `available` the bytes that one device has, where known."""
+    """The message for an out-of-memory error: what XLA asked for, what the device has, what the
+    estimate is, and what would fit. `error` is XLA's message; `available` is the bytes of one
+    device, if known."""
     held = footprint(model, train, compute, platform)
     asked = asked_for(error)
     words = [
@@ -266,7 +269,7 @@ def what_fits(
         + ", ".join(f"{size(part)} of {name}" for name, part in held._asdict().items())
         + f", {size(held.total)} in all",
     ]
-    # Without a device's word, what was refused is the only measure of what there is.
+    # If the device does not say what it has, the size of the refused request is the only measure.
     room = USABLE * available if available else held.total / 2
     fitting = choices(model, train, compute, platform, room)
     if fitting:
@@ -277,12 +280,12 @@ def what_fits(
 
 
 def listed(choices: list[Choice]) -> str:
-    """Choices in one line."""
+    """Choices on one line."""
     return "; or ".join(f"{choice.words} ({size(choice.total)})" for choice in choices)
 
 
 def asked_for(error: str) -> int | None:
-    """The bytes that XLA could not get, read from what it said; None where it does not say."""
+    """The bytes that XLA could not allocate, parsed from its message; None if it does not say."""
     size_in = (
         r"(?:allocat\w*|request for|used|temporaries)\s+\(?([\d.,]+)\s*(?:([KMGTP])i?B?\b|bytes)"
     )

@@ -1,4 +1,4 @@
-"""The shape of a model: the keys that people write in a declaration, and names for some shapes."""
+"""The shape of a model: its keys in a declaration, and names for some shapes."""
 
 from typing import Annotated, Any, Literal
 
@@ -28,8 +28,8 @@ def ladder(depth: int) -> tuple[int, int, int, int, int]:
 class ModelConfig(Config):
     """The shape of a Llama-style decoder without biases.
 
-    `size` and `depth` only stand for the keys that they fill in: a key beside them wins, and
-    afterwards both are None, so that equal shapes are equal configurations.
+    `size` and `depth` are short forms for other keys: a key beside them wins, and after validation
+    both are None, so that equal shapes are equal configurations.
     """
 
     size: Literal["130m", "300m", "520m", "1.2b"] | None = Field(
@@ -100,7 +100,7 @@ class ModelConfig(Config):
             return info.data.get("num_heads", 1)
         if {"size", "depth"} <= info.data.keys():
             raise PydanticCustomError("missing", "is missing; write it, or size, or depth")
-        return ladder(1)[SHAPE.index(str(info.field_name))]  # one complaint is enough
+        return ladder(1)[SHAPE.index(str(info.field_name))]  # report the problem once only
 
     @field_validator("num_kv_heads")
     @classmethod
@@ -128,7 +128,7 @@ class ModelConfig(Config):
     def _heads_fit(cls, heads: int, info: ValidationInfo) -> int:
         hidden = info.data.get("hidden_dim")
         if hidden is None or info.data.get("head_dim", 0) is not None:
-            return heads  # refused before (one complaint is enough), or heads have their own width
+            return heads  # already reported, or heads have a width of their own
         fitting = [n for n in divisors(hidden) if hidden // n % 2 == 0]
         choose = f"choose one of {listed(fitting)}" if fitting else "make hidden_dim even"
         if hidden % heads:

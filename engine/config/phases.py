@@ -1,6 +1,6 @@
-"""What a run changes on its way: its schedule, its data, or both, from a step that is known before
-it begins. So what holds at step n is a function of n, and a resumed run goes on as it would have.
-"""
+"""Changes during a run: of its schedule, its data, or both, each from a step that is known before
+the run starts. So the settings at step n are a function of n, and a resumed run continues exactly
+as if it had not stopped."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -28,10 +28,10 @@ Weights = Annotated[
 
 
 class Phase(Config):
-    """What a run changes once `at` steps are finished. A phase that names a key of the schedule
-    begins a schedule of its own, which lasts to the next phase that does, or to the end; spans are
-    of these steps. Its other keys are as before, but for `warmup`, which is 0, and all are filled
-    in. Data changes likewise: it stays until a phase names another. Batch and seq_len never do."""
+    """What a run changes after `at` finished steps. A phase that names a key of the schedule starts
+    a new schedule, which lasts to the next such phase or to the end; its spans count these steps
+    only. Keys that it does not name keep their values, except `warmup`, which is then 0. Data lasts
+    until a phase names other data. Batch and seq_len cannot change."""
 
     at: Count = Field(
         description="finished steps after which it begins: with 1000, step 1001 is its first"
@@ -65,7 +65,7 @@ class Phase(Config):
 
     @property
     def schedule(self) -> dict[str, Any]:
-        """The keys of a schedule that it names."""
+        """The schedule keys that this phase names."""
         values = {key: getattr(self, key) for key in SCHEDULE}
         return {key: value for key, value in values.items() if value is not None}
 
@@ -77,8 +77,8 @@ class Phase(Config):
 def filled_in(
     phases: tuple[Phase, ...], base: Mapping[str, Any], schedule: Callable[[dict[str, Any]], Config]
 ) -> tuple[Phase, ...]:
-    """The phases with all keys of their schedules. `base` is what the run begins with, and
-    `schedule` makes a configuration of one schedule, or raises ValidationError as this does."""
+    """The phases with all keys of their schedules. `base` is the run's first schedule. `schedule`
+    builds a configuration from one schedule or raises ValidationError, as this function does."""
     problems: list[InitErrorDetails] = []
 
     def wrong(number: int, key: str, words: str) -> None:
@@ -106,7 +106,7 @@ def filled_in(
     turns = [number for number, phase in enumerate(phases) if phase.schedule]
     begins = [0, *(phases[number].at for number in turns)]
     for turn, (begin, end) in enumerate(pairwise([*begins, steps])):
-        number = turns[max(turn - 1, 0)] if turns else 0  # what the run begins with is no phase
+        number = turns[max(turn - 1, 0)] if turns else 0  # the run's first schedule is no phase
         if turn:
             now = _after(now, phases[number].schedule)
         given = {"optimizer": base["optimizer"], "num_train_steps": end - begin, **now}
@@ -126,7 +126,7 @@ def filled_in(
 
 
 def _after(before: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The schedule that follows another one and names what differs; None is for the default."""
+    """The schedule that follows `before` and changes what `named` names; None means the default."""
     now = {**before, "warmup": 0, **named}
     if before["adam_learning_rate"] == before["learning_rate"]:
         now["adam_learning_rate"] = named.get("adam_learning_rate")

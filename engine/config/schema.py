@@ -1,7 +1,6 @@
-"""Every knob of the engine, once: the model (in `engine.config.model_config`), its training, how it
-is computed, its evaluation and its data. These are the keys that people write in a declaration, so
-each says what it means, and a value that cannot work is refused here in a sentence, before anything
-is compiled or paid for."""
+"""Every option of the engine: the model (in `engine.config.model_config`), training, computation,
+evaluation and data. These are the keys of a declaration. Values that cannot work are refused here
+with a sentence, before anything is compiled."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,12 +17,12 @@ from engine.config.phases import SCHEDULE, Phase, filled_in
 # ── Training ─────────────────────────────────────────────────────────────────────────────────
 
 
-DECAY = 0.2  # wsd's, if none is named
-GUARD_WINDOW = 64  # good steps that a spike is measured against
+DECAY = 0.2  # of wsd, by default
+GUARD_WINDOW = 64  # how many good steps define what a spike is
 
 
 class TrainConfig(Config):
-    """How the model is trained: batch, length, schedule, optimizer, guards and what is kept."""
+    """How the model is trained: batch, length, schedule, optimizer, guards and checkpoints."""
 
     train_batch_size: Count = Field(description="windows in a step")
     gradient_accumulation_steps: Count = Field(
@@ -66,7 +65,7 @@ class TrainConfig(Config):
         validate_default=True,
         description="of muon and muonh; 0.95 if left out",
     )
-    # Bounds beyond which float32 would make 1 of a beta and 0 of epsilon.
+    # Beyond these bounds float32 rounds a beta to 1 and epsilon to 0.
     beta1: float = Field(default=0.9, ge=0, le=0.999_999)
     beta2: float = Field(default=0.95, ge=0, le=0.999_999)
     epsilon: float = Field(default=1e-8, ge=1e-30)
@@ -103,8 +102,8 @@ class TrainConfig(Config):
     )
     phases: tuple[Phase, ...] = Field(
         default=(),
-        strict=False,  # a list is written where a tuple is kept
-        exclude_if=lambda phases: not phases,  # a run without them is described as it always was
+        strict=False,  # YAML gives a list, the field is a tuple
+        exclude_if=lambda phases: not phases,  # old records have no such key
         description="what the run changes on its way, in order",
     )
 
@@ -191,7 +190,7 @@ class TrainConfig(Config):
         warmup, steps = info.data.get("warmup"), info.data.get("num_train_steps")
         if warmup is None or steps is None:
             return decay
-        may_round_up = isinstance(warmup, float) and isinstance(decay, float)  # both of them
+        may_round_up = isinstance(warmup, float) and isinstance(decay, float)  # both are fractions
         if span_steps(warmup, steps) + span_steps(decay, steps) > steps + may_round_up:
             raise refusal(
                 f"warmup {warmup} and decay {decay} are more than the whole run of {steps} steps "
@@ -208,12 +207,12 @@ class TrainConfig(Config):
     @classmethod
     def _phases_fit(cls, phases: tuple[Phase, ...], info: ValidationInfo) -> tuple[Phase, ...]:
         if not {"num_train_steps", "optimizer", *SCHEDULE} <= info.data.keys():
-            return phases  # what is amiss there is said already
+            return phases  # that problem is already reported
         return filled_in(phases, info.data, cls.model_validate)
 
     def schedules(self) -> tuple[tuple[int, "TrainConfig"], ...]:
-        """What the learning rates follow, one after the other: how many steps are finished before,
-        and a configuration without phases that has the schedule and as many steps as it lasts."""
+        """The schedules, in order: how many steps are finished before each, and a configuration
+        without phases that has the schedule and its number of steps."""
         starts = [0, *(phase.at for phase in self.phases if phase.schedule)]
         named = [{}, *(phase.schedule for phase in self.phases if phase.schedule)]
         ends = [*starts[1:], self.num_train_steps]
@@ -227,7 +226,7 @@ class TrainConfig(Config):
 
 
 class MeshConfig(Config):
-    """Over how many devices the work is spread along each axis; their product is all of them."""
+    """How many devices share the work along each axis; the product is the number of devices."""
 
     data: Count = Field(default=1, description="copies of the model, each with a part of the batch")
     fsdp: Count = Field(
@@ -244,7 +243,7 @@ UNROLLED = 16  # layers up to which unrolling is the default
 
 
 class ComputeConfig(Config):
-    """How it is computed and not what: no figure depends on it but for rounding."""
+    """How training is computed. Results depend on it only by rounding."""
 
     mesh: MeshConfig = MeshConfig()
     dtype: Literal["float32", "bfloat16"] | None = Field(
@@ -266,7 +265,7 @@ class ComputeConfig(Config):
     )
 
     def unrolls(self, num_layers: int) -> bool:
-        """Whether so many layers are compiled one by one."""
+        """Whether the layers are compiled one by one."""
         return self.layers == "unroll" or (self.layers is None and num_layers <= UNROLLED)
 
 

@@ -1,1 +1,1 @@
-"""Text to tokens on disk, and which tokens step n sees."""
+"""Text to tokens on disk, and which tokens each step sees."""

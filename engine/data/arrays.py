@@ -1,7 +1,7 @@
 """Long arrays of integers in a folder on disk or in a bucket (gs://…), written by TensorStore as
-zarr 3. A file holds 2^22 values in pieces of 2^14; a piece carries a checksum (CRC-32C) and is read
-without its neighbours. Opening reads a page of metadata, however long the array is. A folder has a
-manifest, which is written last: what has none was never finished."""
+zarr 3. A file holds 2^22 values in pieces of 2^14; each piece has a checksum (CRC-32C) and can be
+read alone. Opening reads a page of metadata, however long the array is. The manifest of a folder is
+written last: a folder without one is unfinished."""
 
 import re
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ import tensorstore as ts
 
 FILE = 2**22  # values in one file
 PIECE = 2**14  # values that are read and checked together
-ENDLESS = 2**60  # the length of an array while it is written
-CACHE_BYTES = 2**26  # of pieces that were read, for the whole process
+ENDLESS = 2**60  # the length of an array while it is being written
+CACHE_BYTES = 2**26  # for pieces that were read, for the whole process
 
 MANIFEST = "manifest.json"
 TO_WRITE = "look into the folder's rights and the room on its disk"
 
-Array = ts.TensorStore | np.ndarray  # both are indexed alike; see `read`
+Array = ts.TensorStore | np.ndarray  # both have the same indexing; see `read`
 
 
 class WrongTokens(Exception):
-    """These are not the tokens that were asked for, or too few; the message says which."""
+    """The tokens are not those that were asked for, or too few; the message says which."""
 
 
 class Folder:
-    """Where arrays and their manifest lie: a path, or a URL as TensorStore knows them."""
+    """Where arrays and their manifest are: a path, or a URL that TensorStore knows."""
 
     def __init__(self, place: Path | str) -> None:
         self.name = str(place)
@@ -50,18 +50,18 @@ class Folder:
         return inside
 
     def read(self, name: str) -> bytes | None:
-        """A whole small file; None where there is none."""
+        """The content of a small file; None if there is none."""
         with _in_words(f"{name} in {self.name} cannot be read", "look into the folder's rights"):
             found = self._files.read(name).result()
         return bytes(found.value) if found.state == "value" else None
 
     def write(self, name: str, content: bytes | None) -> None:
-        """Write a small file, whole or not at all; None removes it."""
+        """Write a small file atomically; None removes it."""
         with _in_words(f"{name} cannot be written in {self.name}", TO_WRITE):
             self._files.write(name, content).result()
 
     def create(self, name: str, dtype: str) -> "Growing":
-        """A new array, empty, in place of what an unfinished build may have left."""
+        """Create an empty array, in place of the remains of an unfinished build."""
         metadata = {
             "shape": [ENDLESS],
             "data_type": dtype,
@@ -84,7 +84,7 @@ class Folder:
         return Growing(array, name)
 
     def open(self, name: str, dtype: str, length: int) -> ts.TensorStore:
-        """An array that has this type and length. Raises WrongTokens."""
+        """Open an array that must have this type and length. Raises WrongTokens."""
         with _in_words(f"{self.name} has no array {name} that can be read", "build it again"):
             array = ts.open(
                 self._spec(name), open=True, read=True, rank=1, context=_context()
@@ -101,17 +101,17 @@ class Folder:
         return {
             "driver": "zarr3",
             "kvstore": (self._files / f"{name}/").spec().to_json(),
-            # A piece that is not there is an error and never zeros, so zeros are stored as well.
+            # A missing piece is an error, never zeros; so zeros are stored, too.
             "fill_missing_data_reads": False,
             "store_data_equal_to_fill_value": True,
-            # Nobody changes a finished array, so what was read since it was opened stays true.
+            # Nobody changes a finished array, so the cached metadata stays valid.
             "recheck_cached_metadata": "open",
             "recheck_cached_data": "open",
         }
 
 
 class Growing:
-    """An array whose length is known only at its end. Memory: one file's values."""
+    """An array whose length is known only at its end. Memory: the values of one file."""
 
     def __init__(self, array: ts.TensorStore, name: str) -> None:
         self._array, self._name = array, name
@@ -128,7 +128,7 @@ class Growing:
                 self._flush()
 
     def finish(self) -> tuple[int, str]:
-        """Write the rest. Returns the length and the SHA-256 over all values, little-endian."""
+        """Write the rest. Returns the length and the SHA-256 of all values, little-endian."""
         self._flush()
         with _in_words(f"{self._name} cannot be written", TO_WRITE):
             self._array.resize(exclusive_max=[self._written], resize_metadata_only=True).result()
@@ -145,8 +145,8 @@ class Growing:
 
 
 def read(array: Array, where: Any, name: str) -> np.ndarray:
-    """`array[where]`, from memory or from the files it needs. `name` is for the sentence of the
-    WrongTokens that it raises where a piece is missing or damaged."""
+    """Read `array[where]` from memory or from files. Raises WrongTokens with `name` in its message
+    if a piece is missing or damaged."""
     if isinstance(array, np.ndarray):
         return array[where]
     with _in_words(f"{name} is truncated or damaged", "copy a whole one here, or build it again"):
@@ -154,7 +154,7 @@ def read(array: Array, where: Any, name: str) -> np.ndarray:
 
 
 def little_endian(values: np.ndarray) -> memoryview:
-    """The bytes that digests are over."""
+    """The bytes that digests are computed from."""
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     return values.view(np.uint8).data
 
@@ -166,11 +166,11 @@ def _context() -> ts.Context:
 
 @contextmanager
 def _in_words(sentence: str, remedy: str) -> Iterator[None]:
-    """Errors of TensorStore, which are ValueErrors, as WrongTokens."""
+    """Turn TensorStore's ValueErrors into WrongTokens."""
     try:
         yield
     except ValueError as error:
-        why = str(error).partition(" [")[0][:300]  # it repeats its whole specification after that
+        why = str(error).partition(" [")[0][:300]  # the rest repeats its whole specification
         raise WrongTokens(f"{sentence}: {why}; {remedy}") from error
 
 

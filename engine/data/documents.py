@@ -1,6 +1,5 @@
-"""Documents from files of any size, one at a time, without tokens or tensors: text, JSON lines
-(plain or compressed) and Parquet. The libraries for formats are imported where one is read. What
-cannot be read is refused with its file and line."""
+"""Reads documents from files of any size, one at a time: text, JSON lines (plain or compressed) and
+Parquet. Imports the library of a format only when it is needed. Errors name file and line."""
 
 import io
 import json
@@ -12,11 +11,11 @@ from engine.data.lab_texts import BadText
 
 
 def documents(*paths: Path) -> Iterator[str]:
-    """The documents of these files, in order, as they are, one at a time.
+    """The documents of these files, in order and unchanged, one at a time.
 
-    `.jsonl`, `.jsonl.gz` and `.jsonl.zst` have one in each line, under the key "text"; empty lines
-    are passed over. `.parquet` has one in each row of the column "text". Any other file is UTF-8
-    text and one document. Raises BadText, which names file and line.
+    `.jsonl`, `.jsonl.gz` and `.jsonl.zst` have one document per line, under the key "text"; empty
+    lines are skipped. `.parquet` has one per row of the column "text". Any other file is UTF-8 text
+    and one document. Raises BadText, which names file and line.
     """
     for path in paths:
         if path.suffix == ".parquet":
@@ -77,7 +76,8 @@ def _opened(path: Path) -> io.BufferedIOBase:
         return path.open("rb")
     import pyarrow
 
-    # By the name's ending; it refuses a file that ends early, as Zstandard's own reader does not.
+    # It detects the compression from the file's name. It refuses a truncated file; the zstandard
+    # library would not.
     return io.BufferedReader(pyarrow.input_stream(path), 2**20)
 
 

@@ -1,6 +1,6 @@
-"""The text of the lab's experiments: read, split into train and validation, and named by its
-digests (larger texts come from `engine.data.documents`). It needs neither JAX nor TensorStore: a
-plan reads the text too, to say what it would train on."""
+"""The text of an experiment: reads it, splits it into train and validation, and computes its
+digests (for larger texts see `engine.data.documents`). It needs neither JAX nor TensorStore,
+because a plan reads the text, too."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-VALIDATION_PART = 32  # a validation split is about one part in so many
-# Texts that ship with the lab and never change, unlike a Python's library. Isolated code does not
-# see this folder.
+VALIDATION_PART = 32  # the validation split is about one part of this many
+# Texts that ship with the lab and never change, unlike a Python's library. Isolated code cannot see
+# this folder.
 SHIPPED = ("lab-2026-11",)
 TEXTS = Path(__file__).parent / "texts"
 
@@ -24,7 +24,8 @@ class BadText(Exception):
 
 @dataclass(frozen=True)
 class Text:
-    """A text in two splits. `source` is as declared: "stdlib", a shipped one or a relative path."""
+    """A text in two splits. `source` is as declared: "stdlib", the name of a shipped text, or a
+    relative path."""
 
     source: str
     train: bytes
@@ -39,8 +40,8 @@ class Text:
         return sha256(self.validation).hexdigest()
 
     def check_lengths(self, seq_len: int, num_targets: int) -> None:
-        """Raise BadText unless windows of `seq_len` tokens fit into the train split and
-        `num_targets` targets in such windows into the validation split."""
+        """Raise BadText unless the train split holds a window of `seq_len` tokens and the
+        validation split holds `num_targets` targets in such windows."""
         for split, data, needed in (
             ("train", self.train, shortest_train(seq_len)),
             ("validation", self.validation, shortest_validation(seq_len, num_targets)),
@@ -54,22 +55,22 @@ class Text:
 
 
 def shortest_train(seq_len: int) -> int:
-    """Tokens that one window needs: each position's target is the token after it."""
+    """How many tokens one window needs: each target is the next token."""
     return seq_len + 1
 
 
 def shortest_validation(seq_len: int, num_targets: int) -> int:
-    """Tokens from which `num_targets` targets can be taken in windows that share no target."""
+    """How many tokens are needed for `num_targets` targets in windows that share no target."""
     return -(-num_targets // seq_len) * seq_len + 1
 
 
 def read_text(source: str, folder: Path | None) -> Text:
     """Read "stdlib", one of SHIPPED, or a UTF-8 file at the relative path `source` below `folder`.
 
-    stdlib: this Python's `*.py` files, sorted by relative path and concatenated as they are; a
-    file is validation if the SHA-256 of its path begins with hex 00 to 07 (one in 32).
-    lab-2026-11: the lab's own files of that month (its bot, tests and docs), split alike.
-    A file: validation is its last 1/32, begun at a line's start.
+    stdlib: this Python's `*.py` files, sorted by relative path and concatenated; a file is
+    validation if the SHA-256 of its path begins with hex 00 to 07 (one in 32). lab-2026-11: the
+    lab's own files of that month (its bot, tests and docs), split alike. A file: validation is its
+    last 1/32, starting at the beginning of a line.
 
     Raises BadText.
     """
@@ -99,7 +100,7 @@ def _split_files(source: str, files: Iterable[tuple[str, bytes]]) -> Text:
 
 
 def _shipped_files(source: str) -> Iterator[tuple[str, bytes]]:
-    """Name and content, sorted by name, of a text that ships with the lab."""
+    """Name and content of each file of a shipped text, sorted by name."""
     import zstandard
 
     path = TEXTS / f"{source}.jsonl.zst"
@@ -115,8 +116,8 @@ def _shipped_files(source: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _stdlib_files(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Relative path and content, sorted by path. Left out: what others installed, and
-    `_sysconfigdata*`, which says how this Python was built and differs between machines."""
+    """Relative path and content, sorted by path. Leaves out installed packages and
+    `_sysconfigdata*`, which describes how this Python was built and differs between machines."""
     paths: dict[str, Path] = {}
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in ("site-packages", "__pycache__")]

@@ -1,15 +1,15 @@
-"""Whole documents packed into rows of S positions, so that attention never leaves a document and
-few positions are wasted. Which document goes into which row is found once for a store and a S, and
-kept beside the store as an index; a batch then reads its rows of the index and their tokens.
+"""Packs whole documents into rows of S positions, so that attention never crosses documents and few
+positions are wasted. The index says which document is in which row. It is computed once per store
+and S and is kept beside the store; a batch then reads its rows of the index and their tokens.
 
-A document of n tokens has n − 1 targets (each token but the first) and takes n − 1 positions. One
-with more than S is cut into pieces of S targets; the token on a cut is the last target of one piece
-and the first input of the next, so each target of each document is scored exactly once an epoch.
-Documents of fewer than 2 tokens have nothing to learn from and are left out.
+A document of n tokens has n − 1 targets (each token but the first) and takes n − 1 positions. A
+document with more than S targets is cut into pieces of S targets; the token at a cut is the last
+target of one piece and the first input of the next, so each target is scored exactly once per
+epoch. Documents of fewer than 2 tokens are left out.
 
-The pieces are placed in order, each into the open row with the least room that still holds it (best
-fit); if none does, a new row is opened, and of more than OPEN_ROWS the fullest is closed. That
-takes constant memory, and the same documents always give the same rows.
+Pieces are placed in order, each into the open row with the least room that still holds it (best
+fit). If there is none, a new row is opened; if then more than OPEN_ROWS are open, the fullest is
+closed. This takes constant memory, and the same documents always give the same rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,15 +21,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from engine.data.arrays import MANIFEST, Array, Folder, WrongTokens, read
 from engine.data.token_store import Batch, TokenStore
 
-ALGORITHM = "best fit, 4096 open rows, version 1"  # rows are the same as long as this is
+ALGORITHM = "best fit, 4096 open rows, version 1"  # names how rows are made
 OPEN_ROWS = 4096
-TOGETHER = 2**16  # rows that are written at once
+TOGETHER = 2**16  # rows that are written at a time
 
-Piece = tuple[int, int]  # its first token, and how many targets it has
+Piece = tuple[int, int]  # its first token and its number of targets
 
 
 class Manifest(BaseModel):
-    """What an index is of. Digests are those of the store's manifest."""
+    """What an index was made from. Digests are those of the store's manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -43,25 +43,25 @@ class Manifest(BaseModel):
 
     @property
     def efficiency(self) -> float:
-        """The part of all positions that is scored; the rest is padding."""
+        """The fraction of positions that are scored; the rest is padding."""
         return self.targets / (self.rows * self.seq_len)
 
 
 class Index(NamedTuple):
-    """Row i has the pieces ends[i] … ends[i + 1] − 1."""
+    """Row i has the pieces ends[i] … ends[i + 1] − 1 (ends[0] = 0)."""
 
     ends: Array  # uint64, rows + 1
     starts: Array  # uint64, pieces: the first token
     lengths: Array  # uint32, pieces: targets
 
 
-Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # of the same three
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # the same three, of some rows
 
 
 class PackedRows:
-    """A store as rows of whole documents. A store on disk must have its index, by `build`; one
-    that is in memory only is packed here. Raises WrongTokens for an index that is missing, of
-    another store or of another version."""
+    """A store as rows of whole documents. A store on disk needs an index from `build`; a store in
+    memory is packed here. Raises WrongTokens if the index is missing, belongs to another store or
+    has another version."""
 
     def __init__(self, store: TokenStore, seq_len: int) -> None:
         self._store, self._seq_len = store, seq_len
@@ -78,7 +78,8 @@ class PackedRows:
         return self.manifest.rows
 
     def read(self, rows_B: np.ndarray) -> Batch:
-        """These rows. After a row's documents come inputs 0, targets −1 and segment 0."""
+        """Read these rows. Positions after a row's documents have input 0, target −1 and segment
+        0."""
         name = f"the packing of {self._store.name} for seq_len {self._seq_len}"
         first_B, end_B = read(self._index.ends, np.stack([rows_B, rows_B + 1]), name).astype(
             np.int64
@@ -95,7 +96,8 @@ class PackedRows:
         beyond = (start_P < 0) | (start_P + length_P >= self._store.manifest.tokens)
         if beyond.any() or (used_P + length_P > self._seq_len).any():
             raise WrongTokens(f"{name} has documents that cannot be; build it again")
-        # One read for all tokens. A piece with n targets has n + 1, and the last is no input.
+        # One read for all tokens. A piece with n targets has n + 1 tokens, and its last token is no
+        # input.
         at_T = _counted(length_P + 1)
         tokens_T = self._store.read(np.repeat(start_P, length_P + 1) + at_T)
         ends_T = at_T == np.repeat(length_P, length_P + 1)
@@ -111,8 +113,8 @@ class PackedRows:
 
 
 def build(store: TokenStore, seq_len: int) -> Manifest:
-    """Write the index for rows of `seq_len` positions beside the store, in place of an earlier one.
-    Takes about a second for a million documents. Raises WrongTokens."""
+    """Write the index for rows of `seq_len` positions beside the store, replacing an earlier one.
+    Takes about a second per million documents. Raises WrongTokens."""
     if store.folder is None:
         raise WrongTokens(f"{store.name} has no folder for an index; it is packed when it is used")
     folder = store.folder / f"packing-{seq_len}"
@@ -134,9 +136,9 @@ def build(store: TokenStore, seq_len: int) -> Manifest:
 
 
 def best_fit(pieces: Iterable[Piece], seq_len: int) -> Iterator[list[Piece]]:
-    """The rows that `pieces` of 1 … seq_len targets are packed into, as they are closed."""
-    open_rows: list[list[list[Piece]]] = [[] for _ in range(seq_len + 1)]  # by the room they have
-    rooms = 0  # bit n is set where there is an open row with room for exactly n
+    """Pack `pieces` of 1 … seq_len targets and yield each row when it is closed."""
+    open_rows: list[list[list[Piece]]] = [[] for _ in range(seq_len + 1)]  # by their remaining room
+    rooms = 0  # bit n is set if there is an open row with room for exactly n
     count = 0
 
     def take(room: int) -> list[Piece]:
@@ -242,7 +244,7 @@ def _open(store: TokenStore, seq_len: int, folder: Folder) -> tuple[Manifest, In
 
 
 def _counted(lengths: np.ndarray) -> np.ndarray:
-    """0 … n − 1 for each n of `lengths`, one after the other."""
+    """0 … n − 1 for each n of `lengths`, concatenated."""
     before = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum()) - np.repeat(before, lengths)
 

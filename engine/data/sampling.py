@@ -1,18 +1,18 @@
-"""Which tokens step 7 sees. A batch is a pure function of (seed, step): nothing is remembered
-between batches, so a resumed run sees what it would have seen, and each of many hosts reads its own
-rows only.
+"""Which tokens each step sees. A batch is a pure function of (seed, step), without any state
+between batches. So a resumed run sees the same tokens, and each of many hosts reads only its own
+rows.
 
-Rows are numbered through the whole run: row r of step n is number g = (n − 1)·B + r. A source of N
-rows is read in epochs; in each the rows come in another order, by a permutation of 0 … N − 1 that
-is computed for any position without the others. With several sources, each block of consecutive g
-holds every source's share, in an order of its own; see `Sampler`. Phases change the shares at a
-step; that is a function of the step too.
+Rows are numbered through the whole run: row r of step n has the number g = (n − 1)·B + r. A source
+of N rows is read in epochs. Each epoch has another order of the rows: a permutation of 0 … N − 1
+that can be computed at any position alone. With several sources, each block of consecutive g holds
+every source's share, in an order of its own; see `Sampler`. Phases change the shares at a step;
+this is a function of the step, too.
 
-The permutation is ours because the order must never change with a library's version. It is a
+The permutation is our own because the order must never change with a library's version. It is a
 Feistel network (Luby and Rackoff, 1988) over the smallest number of bits that can count N, with
-cycle-walking for what falls outside 0 … N − 1 (Black and Rogaway, 2002, "Ciphers with Arbitrary
-Finite Domains"); its round function is the output function of SplitMix64 (Steele, Lea and Flood,
-2014, "Fast Splittable Pseudorandom Number Generators"). It mixes well; it keeps no secrets.
+cycle-walking for values outside 0 … N − 1 (Black and Rogaway, 2002, "Ciphers with Arbitrary Finite
+Domains"); its round function is the output function of SplitMix64 (Steele, Lea and Flood, 2014,
+"Fast Splittable Pseudorandom Number Generators"). It mixes well; it is not cryptography.
 """
 
 from collections import deque
@@ -28,16 +28,16 @@ from engine.data.packing import PackedRows
 from engine.data.token_store import Batch, TokenStore, WrongTokens
 
 ROUNDS = 8  # of the Feistel network
-BLOCK = 1024  # rows in which a mixture has its weights exactly
-LEAST_BITS = 4  # smaller networks would have too few different permutations
+BLOCK = 1024  # in each block of so many rows, a mixture has exactly its weights
+LEAST_BITS = 4  # smaller networks have too few different permutations
 
-GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: what SplitMix64 counts by
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: SplitMix64's increment
 
 T = TypeVar("T")
 
 
 class Batches(Protocol):
-    """What training reads from: a Sampler, or what else gives rows of a step's batch."""
+    """What training reads from: a Sampler, or anything else that returns rows of a step's batch."""
 
     @property
     def seq_len(self) -> int: ...
@@ -57,13 +57,13 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, rows_B: np.ndarray) -> Batch:
-        """The rows with these numbers, and no others."""
+        """Read the rows with these numbers."""
 
 
 class Windows:
     """A store as one stream of tokens, cut every S tokens: row i has inputs i·S … i·S + S − 1, and
-    their targets are the tokens after them. So S + 1 tokens are read and each is a target once; the
-    last few that fill no window are left out. Windows cross the borders of documents."""
+    their targets are the next tokens. So a row reads S + 1 tokens, and each token is a target once;
+    the last few tokens that fill no window are left out. Windows cross document borders."""
 
     def __init__(self, store: TokenStore, seq_len: int) -> None:
         count = store.manifest.tokens
@@ -85,9 +85,9 @@ class Windows:
 
 
 class Turn(NamedTuple):
-    """What is sampled from one step to another. N is the number of sources."""
+    """The sampling between two changes of the shares. N is the number of sources."""
 
-    first_row: int  # that it has, numbered through the whole run
+    first_row: int  # numbered through the whole run
     block: int  # rows that hold every source's share
     counts_N: np.ndarray  # rows of each source in a block
     drawn_N: np.ndarray  # rows of each source in the blocks of earlier turns
@@ -96,20 +96,20 @@ class Turn(NamedTuple):
 
 
 class Sampler:
-    """Cuts (seed, step) into batches.
+    """Returns the batch of a step, as a function of (seed, step).
 
     `sources` is a store, an array of bytes ((N,) uint8), or a list of (store, weight). Weights are
-    shares of rows. In each block of `block` consecutive rows a source has exactly its share,
-    rounded to whole rows once and for all by largest remainder; `block_counts` says what came of
-    it. Each source goes through its own epochs.
+    shares of rows. Each block of `block` consecutive rows has exactly each source's share, rounded
+    once to whole rows by largest remainder (`block_counts` holds the result). Each source has
+    epochs of its own.
 
     `phases` are later shares: (finished steps, a weight for each source), in order; a source with
-    weight 0 is left alone. Blocks begin anew then, and each source goes on behind the blocks that
-    it had a share in: of a block that the phase cuts short, what was not reached is passed over.
-    A phase with the shares of the one before changes nothing.
+    weight 0 is not read. A phase starts new blocks, and each source continues after the blocks that
+    it had a share in: if a phase cuts a block short, the rest of that block is skipped. A phase
+    with the same shares as the one before changes nothing.
 
     With `packed`, rows hold whole documents (`engine.data.packing`), and each store must have its
-    packing for this seq_len; else they are windows that cross documents.
+    index for this seq_len. Otherwise rows are windows that cross documents.
 
     Raises WrongTokens for stores that are too short or of different tokenizers, and for a weight
     that is not positive (with phases: negative, or 0 in all) or too small to have a row in a
@@ -150,7 +150,7 @@ class Sampler:
     def _turn(
         self, first_row: int, stores: Sequence[TokenStore], weights: Sequence[float], block: int
     ) -> Turn:
-        """The turn that follows those there are."""
+        """The turn that follows the existing ones."""
         block = block if np.count_nonzero(weights) > 1 else 1
         counts_N = np.array(_counts(stores, weights, block))
         drawn_N, blocks = np.zeros_like(counts_N), 0
@@ -163,7 +163,7 @@ class Sampler:
         return Turn(first_row, block, counts_N, drawn_N, blocks, mean)
 
     def bytes_per_token(self, step: int) -> float:
-        """Bytes of text that a token of this step's batch stands for, in the mean."""
+        """Mean number of bytes of text per token of this step's batch."""
         return self._at(step).bytes_per_token
 
     def _at(self, step: int) -> Turn:
@@ -171,7 +171,7 @@ class Sampler:
         return next(turn for turn in reversed(self._turns) if row >= turn.first_row)
 
     def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch:
-        """These rows (0 … batch_size − 1) of the batch of `step` (from 1). Only they are read."""
+        """Read these rows (0 … batch_size − 1) of the batch of `step` (from 1), and no others."""
         if step < 1:
             raise ValueError(f"there is no step {step}; the first is 1")
         rows_B = np.asarray(rows, np.int64)
@@ -191,7 +191,8 @@ class Sampler:
         )
 
     def places(self, step: int, rows_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each of these rows: the number of its source, and of the source's row that it is."""
+        """For each of these rows: the number of its source, and the number of its row in that
+        source."""
         turn = self._at(step)
         number_B = (step - 1) * self.batch_size + rows_B - turn.first_row
         block_B, place_B = number_B // turn.block, number_B % turn.block
@@ -209,8 +210,8 @@ class Sampler:
 
 
 def apportion(weights: Sequence[float], total: int) -> list[int]:
-    """`total` divided by weight into whole numbers, by largest remainder: each gets its share
-    rounded down, and what is left goes one each to the largest remainders, the first on a tie."""
+    """Divide `total` by weight into whole numbers, by largest remainder: each gets its share
+    rounded down, and the rest goes one each to the largest remainders, the first on a tie."""
     shares = np.asarray(weights, np.float64) * total / np.sum(weights)
     counts = np.floor(shares).astype(np.int64)
     left = total - int(counts.sum())
@@ -219,8 +220,8 @@ def apportion(weights: Sequence[float], total: int) -> list[int]:
 
 
 def permute(place: np.ndarray | int, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
-    """Where each `place` (0 … size − 1) goes in the permutation that `key` (uint64) names; the
-    three are broadcast. The construction is in this file's first paragraph."""
+    """Where each `place` (0 … size − 1) goes in the permutation of `key` (uint64); the three are
+    broadcast. The construction is described at the top of this file."""
     place, size, key = np.broadcast_arrays(
         np.atleast_1d(np.asarray(place, np.uint64)),
         np.asarray(size, np.uint64),
@@ -235,7 +236,7 @@ def permute(place: np.ndarray | int, size: np.ndarray | int, key: np.ndarray | i
 
 
 def _feistel(x: np.ndarray, bits: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """One pass over numbers of `bits` bits; an odd bit belongs to the half on the left."""
+    """One pass over numbers of `bits` bits; if `bits` is odd, the left half has one more."""
     right_bits = bits // 2
     left_bits = bits - right_bits
     left, right = x >> right_bits, x & _ones(right_bits)
@@ -251,7 +252,7 @@ def _ones(bits: np.ndarray) -> np.ndarray:
 
 
 def _key(*parts: np.ndarray | int) -> np.ndarray:
-    """A uint64 that names these numbers together."""
+    """A uint64 hash of these numbers."""
     key = np.zeros(1, np.uint64)
     for part in parts:
         number = part % 2**64 if isinstance(part, int) else part  # a seed may be negative
@@ -260,7 +261,7 @@ def _key(*parts: np.ndarray | int) -> np.ndarray:
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    """SplitMix64's output function, a bijection of uint64 in which each bit depends on all."""
+    """SplitMix64's output function: a bijection of uint64 in which each bit depends on all bits."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -269,7 +270,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
 def _check_sources(
     mixture: Sequence[tuple[TokenStore, float]], phases: Sequence[tuple[int, Sequence[float]]]
 ) -> None:
-    """Raises WrongTokens unless the sources can be mixed, and each has a weight in some turn."""
+    """Raise WrongTokens unless the sources can be mixed and each has a weight in some turn."""
     if not mixture:
         raise WrongTokens("there is nothing to sample from; name a token store")
     for before, of in phases:
@@ -306,9 +307,9 @@ def _counts(stores: Sequence[TokenStore], weights: Sequence[float], block: int) 
 def ahead(
     read: Callable[[int], T], steps: Iterable[int], depth: int = 2
 ) -> Generator[T, None, None]:
-    """read(step) for each of `steps` in order, by one background thread that is `depth` of them
-    ahead of who asks. What `read` raises is raised at its step. Closing it, or leaving it by an
-    exception, ends the thread after the step it is at."""
+    """Yield read(step) for each of `steps` in order, computed by a background thread that is up to
+    `depth` steps ahead. An exception of `read` is raised at its step. Closing the generator ends
+    the thread after its current step."""
     remaining = iter(steps)
     thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
     try:

@@ -1,7 +1,7 @@
-"""Tokens on disk or in a bucket: one long array, where each document begins, and a manifest that
-says by digests what they were made of. Opening reads the manifest and two pages of metadata, so it
-costs the same for a thousand tokens and for 100 billion; a batch reads what it needs. What a store
-says of itself is a claim until `verify` or `load` has gone through all of it."""
+"""Tokens on disk or in a bucket: one long array, the offset of each document, and a manifest with
+digests of what they were made from. Opening reads the manifest and two pages of metadata, so it
+costs the same for a thousand tokens and for 100 billion; a batch reads what it needs. The manifest
+is a claim until `verify` or `load` has checked the whole store."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ from engine.data.arrays import WrongTokens as WrongTokens
 from engine.data.lab_texts import shortest_validation
 from engine.data.tokenize import BadTokenizer, Tokenizer, byte_tokenizer
 
-VERSION = 1  # of the format; another one is refused
-TOGETHER = 2**20  # characters that are given to the tokenizer at once
+VERSION = 1  # of the format; others are refused
+TOGETHER = 2**20  # characters that the tokenizer gets at once
 
 
 class Batch(NamedTuple):
     """What a step trains on, int32: NumPy arrays when read, JAX arrays in the step. A target of −1
-    is not scored. `segments_BS` numbers the documents of each row from 1, 0 where there is none;
+    is not scored. `segments_BS` numbers the documents of each row from 1, with 0 for padding; it is
     None unless documents are packed."""
 
     inputs_BS: Any
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Manifest(BaseModel):
-    """What a store is. Digests are SHA-256 in hex."""
+    """Describes a store. Digests are SHA-256 in hex."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -56,13 +56,14 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """`tokens`: N of the manifest's dtype. `offsets`: uint64, one more than there are documents;
-    document i is tokens[offsets[i]:offsets[i + 1]]. Both may be in memory (NumPy) or not."""
+    """`tokens`: N values of the manifest's dtype. `offsets`: uint64, one more than there are
+    documents; document i is tokens[offsets[i]:offsets[i + 1]]. Both are in memory (NumPy) or on
+    disk."""
 
     manifest: Manifest
     tokens: Array
     offsets: Array
-    folder: Folder | None = None  # None: it is in memory only
+    folder: Folder | None = None  # None: in memory only
 
     @staticmethod
     def build(
@@ -71,11 +72,10 @@ class TokenStore:
         tokenizer: Tokenizer | None = None,
         ids: Iterable[np.ndarray] | None = None,
     ) -> "TokenStore":
-        """Write the documents to the folder or gs:// URL `place`, as bytes unless there is a
-        tokenizer, and open it. Takes as much memory as the largest document needs (see
-        `Tokenizer.encode_batch`), and 100 MB. An unfinished store is written anew; a finished one
-        is refused with WrongTokens. `ids`: of each document, where the same tokenizer has
-        encoded it before."""
+        """Write the documents to the folder or gs:// URL `place` and open the store. Without a
+        tokenizer, tokens are bytes. Needs 100 MB of memory and what the largest document needs (see
+        `Tokenizer.encode_batch`). Replaces an unfinished store; raises WrongTokens for a finished
+        one. `ids`: the ids of each document, if the same tokenizer has encoded it before."""
         tokenizer = tokenizer or byte_tokenizer()
         encode = tokenizer.encode_batch if ids is None else _encoded_before(ids)
         folder = Folder(place)
@@ -150,8 +150,9 @@ class TokenStore:
         bytes_per_token: float | None = None,
         offsets: np.ndarray | None = None,
     ) -> "TokenStore":
-        """A store in memory, of one document unless there are offsets. Tokens in uint8 are bytes;
-        others need both figures. Stores of one vocabulary size count as of one tokenizer."""
+        """A store in memory, of one document unless `offsets` are given. Tokens in uint8 are bytes;
+        other dtypes need `vocab_size` and `bytes_per_token`. Stores with equal vocabulary sizes
+        count as having the same tokenizer."""
         if tokens.dtype == np.uint8:
             vocab_size, bytes_per_token = vocab_size or 256, bytes_per_token or 1.0
         if vocab_size is None or bytes_per_token is None:
@@ -188,8 +189,8 @@ class TokenStore:
         return store
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """tokens[where]. Raises WrongTokens where what it needs is missing or damaged, or has an id
-        beyond the vocabulary."""
+        """Read tokens[where]. Raises WrongTokens if a needed piece is missing or damaged or has an
+        id beyond the vocabulary."""
         found = read(self.tokens, where, f"the array tokens of {self.name}")
         if (highest := int(found.max(initial=0))) >= self.manifest.vocab_size:
             raise WrongTokens(
@@ -221,14 +222,14 @@ class TokenStore:
         return f"the store at {self.folder.name}" if self.folder else "a store in memory"
 
     def verify(self) -> None:
-        """Go through all of it, in constant memory. Raises WrongTokens unless tokens and offsets
-        have their digests, every token is of the vocabulary and documents follow each other."""
+        """Check the whole store, in constant memory. Raises WrongTokens unless tokens and offsets
+        have their digests, every token is in the vocabulary and the offsets ascend."""
         self._check_tokens(self.tokens_in_parts())
         self._check_offsets(self.offsets_in_parts())
 
     def load(self) -> "TokenStore":
-        """This store in memory, verified: what was checked is what is used, whatever happens to
-        the files. Raises WrongTokens as `verify` does."""
+        """Load this store into memory and verify it. Later changes of the files have no effect on
+        it. Raises WrongTokens as `verify` does."""
         tokens = np.concatenate(list(self.tokens_in_parts()))
         offsets = np.concatenate(list(self.offsets_in_parts()))
         self._check_tokens(iter([tokens]))
@@ -236,12 +237,12 @@ class TokenStore:
         return replace(self, tokens=tokens, offsets=offsets)
 
     def tokens_in_parts(self) -> Iterator[np.ndarray]:
-        """All tokens in order, a file's worth at a time."""
+        """All tokens in order, in arrays of one file's length."""
         for start in range(0, self.manifest.tokens, FILE):
             yield self.read(slice(start, min(start + FILE, self.manifest.tokens)))
 
     def offsets_in_parts(self) -> Iterator[np.ndarray]:
-        """All offsets in order, a file's worth at a time."""
+        """All offsets in order, in arrays of one file's length."""
         length, name = self.manifest.documents + 1, f"the array offsets of {self.name}"
         for start in range(0, length, FILE):
             yield read(self.offsets, slice(start, min(start + FILE, length)), name)
@@ -277,11 +278,11 @@ class TokenStore:
 def validation_windows(
     tokens: TokenStore | np.ndarray, seq_len: int, num_targets: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Windows that score exactly `num_targets` targets, spread evenly from the split's first token
-    to its last and sharing no target. Each starts without context.
+    """Windows with exactly `num_targets` targets, spread evenly from the split's first token to its
+    last. No two windows share a target. Each starts without context.
 
-    Returns windows (N, S + 1) int32 and a mask (N, S) bool, false for what the last window has
-    too many. Raises WrongTokens if the split is too small.
+    Returns windows (N, S + 1) int32 and a mask (N, S) bool, which is false for surplus targets of
+    the last window. Raises WrongTokens if the split is too small.
     """
     length = len(tokens) if isinstance(tokens, np.ndarray) else tokens.manifest.tokens
     if length < shortest_validation(seq_len, num_targets):
@@ -299,13 +300,13 @@ def validation_windows(
 
 
 def window_starts(length: int, seq_len: int, num_targets: int) -> np.ndarray:
-    """Where in a split of `length` tokens the windows begin that score `num_targets` targets."""
+    """Where the windows of `num_targets` targets begin in a split of `length` tokens."""
     count = -(-num_targets // seq_len)
     return np.arange(count) * (length - seq_len - 1) // max(count - 1, 1)
 
 
 def smallest_dtype(vocab_size: int) -> Literal["uint8", "uint16", "uint32"]:
-    """What holds every id below `vocab_size`."""
+    """The smallest type that holds every id below `vocab_size`."""
     if vocab_size <= 2**8:
         return "uint8"
     return "uint16" if vocab_size <= 2**16 else "uint32"
@@ -346,7 +347,7 @@ def _encoded_before(ids: Iterable[np.ndarray]) -> Callable[[Sequence[str]], list
 
 
 def together(documents: Iterable[str]) -> Iterator[list[str]]:
-    """The documents in lists that are worth a call of the tokenizer."""
+    """The documents in lists, each large enough for one call of the tokenizer."""
     texts, size = [], 0
     for text in documents:
         texts.append(text)

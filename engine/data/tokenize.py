@@ -1,5 +1,5 @@
-"""Tokenizers: from text to ids, by definitions of Hugging Face's library, which is needed only
-where there is one. Neither JAX nor TensorStore is."""
+"""Tokenizers: text to ids, by definitions of Hugging Face's `tokenizers`. That library is imported
+only if there is a definition; JAX and TensorStore never are."""
 
 import json
 import os
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-END = "<|endoftext|>"  # what a BPE trained here puts after each document
-FEW_CORES = 4  # with more, the library, which uses all, is faster than looking up words on one
+END = "<|endoftext|>"  # ends each document, for a BPE trained here
+FEW_CORES = 4  # with more cores, the library (which uses all) is faster than the cache of words
 MOST_WORDS = 2**20  # that a tokenizer remembers
-# GPT-2's words (Radford et al., 2019), for ASCII: there its Unicode classes are these.
+# GPT-2's words (Radford et al., 2019). For ASCII its Unicode classes are equal to these.
 WORD = re.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+", re.ASCII
 )
@@ -26,8 +26,8 @@ class BadTokenizer(Exception):
 
 
 class _Words(dict[str, bytes]):
-    """Each word's ids, uint32. Most words of a text have been there before, and looking them up
-    takes a quarter of the time in which the library encodes them."""
+    """A cache from word to its ids, uint32. Most words of a text repeat, and a look-up takes a
+    quarter of the library's time."""
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
@@ -41,18 +41,17 @@ class _Words(dict[str, bytes]):
         return found
 
     def ids(self, text: str) -> np.ndarray:
-        """Of a text in ASCII."""
+        """The ids of a text in ASCII."""
         return np.frombuffer(b"".join(map(self.__getitem__, WORD.findall(text))), np.uint32)
 
 
 class Tokenizer:
-    """Text → ids, by the definition that a `tokenizer.json` of Hugging Face's `tokenizers` holds.
+    """Text → ids, by the definition in a `tokenizer.json` of Hugging Face's `tokenizers`.
 
-    Documents are encoded as they are: truncation, padding and added beginnings that the definition
-    may ask for are off, and the name of a special token in a text is ordinary text.
-    `end_of_document` is the id that a store puts after each document, or None. `sha256` is over the
-    definition as canonical JSON, so it is the same whatever the file's layout and the library's
-    version.
+    Documents are encoded unchanged: truncation, padding and added prefixes of the definition are
+    off, and the name of a special token in a text is ordinary text. `end_of_document` is the id
+    that a store puts after each document, or None. `sha256` is the digest of the definition as
+    canonical JSON, so it does not depend on the file's layout or the library's version.
     """
 
     def __init__(self, definition: str, end_of_document: int | None = None) -> None:
@@ -84,8 +83,8 @@ class Tokenizer:
         self._is_bytes = self.definition == _bytes_definition()
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The ids of each text, uint8 for bytes and else uint32. All of the texts' ids are in
-        memory at once, and while the library works about 100 bytes for each byte of text."""
+        """The ids of each text, uint8 for bytes and else uint32. The ids of all texts are in memory
+        at once; during the call, the library takes about 100 bytes for each byte of text."""
         if self._is_bytes:
             return [np.frombuffer(text.encode(), np.uint8) for text in texts]
         words = self._words
@@ -103,8 +102,9 @@ class Tokenizer:
 
     @cached_property
     def _words(self) -> "_Words | None":
-        """Where the definition cuts texts as GPT-2 does and looks at each piece alone, and where
-        this process has too few cores for the library to be faster."""
+        """The cache of words, or None. It needs a definition that splits texts as GPT-2 does and
+        encodes each word alone, and is used only where the library has too few cores to be
+        faster."""
         fields = self._fields.get("pre_tokenizer") or {}
         gpt2 = fields.get("type") == "ByteLevel" and fields.get("use_regex", True)
         alone = gpt2 and not fields.get("add_prefix_space") and not self._fields.get("normalizer")
@@ -115,16 +115,16 @@ class Tokenizer:
 
     @cached_property
     def token_bytes(self) -> np.ndarray:
-        """(V,) int32: how many bytes of text each token stands for, to state a loss in bits per
-        byte. Special tokens stand for none.
+        """(V,) int32: how many bytes of text each token represents, to convert a loss to bits per
+        byte. Special tokens represent none.
 
-        Exact where `counts_every_byte`. Of other tokenizers, which know pieces of normalized text
-        ("▁" is a space, <0x0A> a byte), it is the pieces' length in UTF-8: a space that is put
-        before a text counts, and what normalization changed counts as changed.
+        Exact if `counts_every_byte`. Other tokenizers hold pieces of normalized text ("▁" is a
+        space, <0x0A> a byte); for these it is the pieces' length in UTF-8, so an added leading
+        space counts, and changes by normalization count as changed.
 
-        Raises BadTokenizer where pieces do not say which spaces were between them (WordPiece).
+        Raises BadTokenizer if pieces do not show which spaces were between them (WordPiece).
         """
-        kind = type(self._tokenizer.model).__name__  # older files do not say it
+        kind = type(self._tokenizer.model).__name__  # older files do not name it
         if kind in ("WordPiece", "WordLevel"):
             raise BadTokenizer(
                 f"a {kind} tokenizer drops spaces, so that its tokens "
@@ -145,7 +145,7 @@ class Tokenizer:
 
     @property
     def counts_every_byte(self) -> bool:
-        """Whether the token_bytes of any text's tokens add up to the text's bytes."""
+        """Whether the token_bytes of any text's tokens sum to the text's bytes."""
         prefixed = any(part.get("add_prefix_space") for part in self._parts)
         return self._is_byte_level and not prefixed and self._fields.get("normalizer") is None
 
@@ -159,19 +159,19 @@ class Tokenizer:
         return first["pretokenizers"] if first["type"] == "Sequence" else [first]
 
     def save(self, path: Path) -> None:
-        """Write the definition, as a `tokenizer.json` that other tools load."""
+        """Write the definition as a `tokenizer.json` that other tools can load."""
         path.write_text(self.definition, encoding="utf-8")
 
 
 def byte_tokenizer() -> Tokenizer:
-    """A token is a byte of UTF-8, and its id is the byte. No token ends a document."""
+    """Each token is a byte of UTF-8, and its id is the byte. No token ends a document."""
     return Tokenizer(_bytes_definition())
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE (Sennrich et al., 2016; Radford et al., 2019) of at most `vocab_size`
-    tokens, fewer where the texts have no more pairs to merge. Id 0 is END. The same texts in the
-    same order give the same tokenizer."""
+    """Train a byte-level BPE (Sennrich et al., 2016; Radford et al., 2019) of at most `vocab_size`
+    tokens, fewer if the texts have no more pairs to merge. Id 0 is END. The same texts in the same
+    order give the same tokenizer."""
     import tokenizers
 
     if vocab_size < 257:
@@ -193,7 +193,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def load_tokenizer(path: Path, end_of_document: str | None = None) -> Tokenizer:
-    """Any `tokenizer.json`. `end_of_document` is the token that a store is to put after each
+    """Load any `tokenizer.json`. `end_of_document` is the token that a store puts after each
     document, such as "</s>". Raises BadTokenizer."""
     try:
         tokenizer = Tokenizer(path.read_text(encoding="utf-8"))
@@ -210,7 +210,7 @@ def load_tokenizer(path: Path, end_of_document: str | None = None) -> Tokenizer:
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -218,8 +218,9 @@ def _cores() -> int:
 
 @cache
 def _bytes_definition() -> str:
-    """GPT-2's byte-level alphabet without merges, each byte's character having the byte as its id.
-    Printable Latin-1 stands for itself, and what is left, in order, for 256 and on."""
+    """GPT-2's byte-level alphabet without merges, in which the id of each byte's character is the
+    byte. Printable Latin-1 characters represent themselves; the other bytes, in order, are
+    represented by the characters from 256 on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
     character = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}

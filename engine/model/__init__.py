@@ -1,1 +1,1 @@
-"""What is computed: the decoder, attention, loss, sharding."""
+"""The computation: decoder, attention, loss, sharding."""

@@ -1,7 +1,6 @@
-"""Causal attention, one function for everybody. `reference` is the definition; `attend` computes
-the same with the fast path of the platform at hand (`kernels.py`), and where that one cannot do
-what is asked, it says so once, with the reason, and takes the reference. On a mesh of devices each
-one attends for its own sequences and heads."""
+"""Causal attention. `reference` is the definition. `attend` computes the same with the platform's
+fast path (`kernels.py`); if the fast path does not support the request, `attend` logs the reason
+once and uses the reference. On a mesh, each device computes its own sequences and heads."""
 
 import functools
 import logging
@@ -30,11 +29,11 @@ def attend(
     window: int | None = None,
     implementation: Literal["fast", "reference"] = "fast",
 ) -> jax.Array:
-    """softmax(q kᵀ / √h) v over what a position sees. Returns B, S, H, h in the dtype of q.
+    """softmax(q kᵀ / √h) v over the visible positions. Returns B, S, H, h in the dtype of q.
 
-    A position sees itself and what comes before, with a `window` only the window − 1 just before,
-    and with `segments_BS` (int32) only what has the number of its own segment. Query head i reads
-    key/value head i // (H / K), so K must divide H.
+    A position sees itself and what comes before it; with a `window` only the window − 1 positions
+    just before, and with `segments_BS` (int32) only positions of its own segment. Query head i
+    reads key/value head i // (H / K), so K must divide H.
     """
     path: Path = reference
     if implementation == "fast":
@@ -52,12 +51,12 @@ def attend(
         lambda q, k, v, segments: path(q, k, v, segments, window),
         in_specs=(heads, heads, heads, documents),
         out_specs=heads,
-        check_vma=False,  # the kernels do not declare what varies over which axis
+        check_vma=False,  # the kernels do not declare which values vary over which axis
     )(q_BSHh, k_BSKh, v_BSKh, segments_BS)
 
 
 def fast_path(platform: str, dtype: Any, head_dim: int, segmented: bool) -> tuple[Path, str | None]:
-    """The fast path of `platform` and None, or the reference and a sentence that says why."""
+    """The fast path of `platform` and None, or the reference and a sentence with the reason."""
     if platform == "cpu":
         return kernels.blocked, None
     if platform == "tpu":
@@ -82,7 +81,7 @@ def reference(
     segments_BS: jax.Array | None = None,
     window: int | None = None,
 ) -> jax.Array:
-    """What `attend` computes, from the definition: in float32, with all scores in memory."""
+    """The definition of `attend`: in float32, with all scores in memory."""
     B, S, H, h = q_BSHh.shape
     K = k_BSKh.shape[2]
     q_BSKGh = q_BSHh.reshape(B, S, K, H // K, h)

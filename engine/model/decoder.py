@@ -7,13 +7,12 @@ everything else works on the plain tree of arrays that `Decoder.init` returns:
                 "mlp_norm": {"gain"}, "mlp": {"gate_proj", "up_proj", "down_proj"}},
      "final_norm": {"gain"}, "lm_head": DV unless tied}
 
-where everything in "blocks" has a leading axis of layers; with learned query and key norms,
-"attention" has "q_norm" and "k_norm" too. Matrices are (in, out): y = x @ w.
-Activations stay two-dimensional, (B·S, D), outside of attention: three-dimensional ones get
-transposed copies in the gradient.
+Everything in "blocks" has a leading axis of layers. With learned query and key norms, "attention"
+has "q_norm" and "k_norm", too. Matrices are (in, out): y = x @ w. Activations are two-dimensional,
+(B·S, D), outside of attention: in three dimensions the gradient would make transposed copies.
 
-To try another part, pass another class: `Decoder(config, attention=MyAttention)`. Every part is
-built as `Part(decoder, rngs)` from the Decoder that it belongs to and a source of random keys."""
+To replace a part, pass another class: `Decoder(config, attention=MyAttention)`. Every part is built
+as `Part(decoder, rngs)` from its Decoder and a source of random keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,23 +32,24 @@ INIT_STD = 0.02
 Params = dict[str, Any]
 Part = Callable[["Decoder", nnx.Rngs], Any]  # a subclass of nnx.Module
 
-# What a parameter is for. Optimizers and shardings go by it, never by a number of dimensions:
-# stacked gains look like matrices. The two kinds of matrices differ in which of their dimensions,
-# output (column) or input (row), may be split between devices; "gain" is all that is no matrix.
+# What a parameter is for. Optimizers and shardings use the role, never the number of dimensions:
+# stacked gains look like matrices. The two kinds of matrices differ in the dimension that may be
+# split between devices: the output (column) or the input (row). "gain" is everything that is not a
+# matrix.
 Role = Literal["embedding", "column", "row", "head", "gain"]
 
 
 class Sequences(NamedTuple):
-    """How the T = B·S rows of an activation lie in sequences."""
+    """How the T = B·S rows of an activation form sequences."""
 
     seq_len: int
-    segments_BS: jax.Array | None  # document of each position, 0 is padding; None: one a row
+    segments_BS: jax.Array | None  # document of each position, 0: padding; None: one per row
 
 
 class Model(Protocol):
     """A whole model, as training needs it: hashable, so that it can be a static argument of
-    `jax.jit`. `config` has `vocab_size`, `seq_len` and `logit_soft_cap`. What the methods are for
-    stands at `Decoder`; what is only drawn and called becomes one by `engine.model.plain`."""
+    `jax.jit`. `config` has `vocab_size`, `seq_len` and `logit_soft_cap`. `Decoder` documents the
+    methods. `engine.model.plain` makes a Model from two functions."""
 
     @property
     def config(self) -> Any: ...
@@ -96,13 +96,13 @@ class Attention(nnx.Module):
         return o_BSHh.reshape(len(x_TD), -1) @ self.o_proj[...]
 
     def heads(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
-        """What each head says, before o_proj mixes them. Returns B, S, H, h."""
+        """The output of each head, before o_proj mixes them. Returns B, S, H, h."""
         config = self.config
         K, h = config.num_kv_heads, config.head_dim
         G = config.num_heads // K
-        # One matmul for the three is faster than three; as parameters they stay apart, because
-        # optimizers and exchange formats want them so. They are joined within each key/value head:
-        # a device that holds some of the heads holds them of all three, and nothing is exchanged.
+        # One matmul for all three is faster than three. The parameters stay separate, because
+        # optimizers and exchange formats need that. They are joined within each key/value head: a
+        # device with some of the heads holds all three for them, so devices exchange nothing.
         qkv = (self.q_proj[...], self.k_proj[...], self.v_proj[...])
         w_DKNh = jnp.concatenate([w.reshape(len(w), K, -1, h) for w in qkv], axis=2)
         qkv_TN = x_TD @ w_DKNh.reshape(len(w_DKNh), -1)
@@ -134,7 +134,8 @@ class SwiGLU(nnx.Module):
         self.down_proj = weights(rngs, "row", (F, D), into_stream(decoder.config))
 
     def __call__(self, x_TD: jax.Array) -> jax.Array:
-        # One matmul, as for q, k and v; on an axis of their own, F stays whole where it is cut.
+        # One matmul, as for q, k and v. On an axis of their own, so that sharding F keeps each
+        # whole.
         both_D2F = jnp.stack((self.gate_proj[...], self.up_proj[...]), axis=1)
         both_T2F = jnp.einsum("td,dgf->tgf", x_TD, both_D2F)
         gate_TF, up_TF = (x.squeeze(1) for x in jnp.split(both_T2F, 2, axis=1))
@@ -156,7 +157,7 @@ class Block(nnx.Module):
 
 
 class Ends(nnx.Module):
-    """What comes before the blocks and after them."""
+    """The parts before the blocks and after them."""
 
     def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
         V, D = decoder.config.vocab_size, decoder.config.hidden_dim
@@ -168,7 +169,7 @@ class Ends(nnx.Module):
 
 @dataclass(frozen=True)
 class Decoder:
-    """The lab's Model; any other one replaces it."""
+    """The lab's Model; `Model` says what another one must have."""
 
     config: ModelConfig
     compute: ComputeConfig = field(default_factory=ComputeConfig)
@@ -178,12 +179,11 @@ class Decoder:
     norm: Part = RMSNorm
 
     def init(self, key: jax.Array) -> Params:
-        """Fresh float32 parameters.
+        """Draw float32 parameters.
 
-        Gains are 1. All weights are drawn from a normal distribution with standard deviation 0.02
-        cut at two standard deviations; those that write to the residual stream (o_proj and
-        down_proj) are scaled by 1/√(2 · num_layers), so that its variance does not grow with depth
-        (GPT-2).
+        Gains are 1. Weights have a normal distribution with standard deviation 0.02, cut at two
+        standard deviations. Those that write to the residual stream (o_proj and down_proj) are
+        scaled by 1/√(2 · num_layers), so that its variance does not grow with depth (GPT-2).
         """
         ends_key, blocks_key = jax.random.split(key)
 
@@ -209,8 +209,8 @@ class Decoder:
     def features(
         self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
     ) -> jax.Array:
-        """The stream after the final norm, (B·S, D) in the compute dtype. S may be any length;
-        `segments_BS` as in Sequences."""
+        """The residual stream after the final norm, (B·S, D) in the compute dtype. S may be any
+        length; `segments_BS` as in Sequences."""
         (ends_def, _), (block_def, _) = self._declared(Ends), self._declared(self.block)
         sequences = Sequences(tokens_BS.shape[1], segments_BS)
 
@@ -219,10 +219,11 @@ class Decoder:
 
         unroll = self.compute.unrolls(self.config.num_layers)
         if self.compute.remat == "block":
-            body = jax.checkpoint(body, prevent_cse=unroll)  # a loop already keeps the two apart
-        # Rows are looked up in the float32 masters, so that their gradients are summed in float32.
+            body = jax.checkpoint(body, prevent_cse=unroll)  # a loop prevents it itself
+        # The look-up is in the float32 parameters, so that gradients are summed in float32.
         x_TD = params["embedding"][tokens_BS.reshape(-1)].astype(self.dtype)
-        # Looked up in slices of D, so by way of `data`: in one leap XLA would gather all of it.
+        # The look-up is sharded by D, then goes through `data`; in one step XLA would gather the
+        # whole table.
         x_TD = constrain(constrain(x_TD, "data", "fsdp"), ROWS, None)
         blocks = jax.tree.map(self._cast, params["blocks"], self.roles()["blocks"])
         x_TD, _ = jax.lax.scan(body, x_TD, blocks, unroll=unroll)
@@ -230,7 +231,7 @@ class Decoder:
         return ends.final_norm(x_TD)
 
     def output_matrix(self, params: Params) -> jax.Array:
-        """From features to logits, (D, V) in the compute dtype."""
+        """The matrix from features to logits, (D, V) in the compute dtype."""
         if self.config.tie_word_embeddings:
             return params["embedding"].T.astype(self.dtype)
         return params["lm_head"].astype(self.dtype)
@@ -238,15 +239,15 @@ class Decoder:
     def logits(
         self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
     ) -> jax.Array:
-        """Logits of each position's next token, soft-capped if the model is. Returns (B, S, V),
-        float32: all of them, for scoring; training never makes them (`loss.cross_entropy`)."""
+        """Logits of each position's next token, soft-capped if the model has a cap. Returns (B, S,
+        V), float32. For scoring; training never holds all logits (`loss.cross_entropy`)."""
         x_TD, head_DV = self.features(params, tokens_BS, segments_BS), self.output_matrix(params)
         logits_TV = jnp.matmul(x_TD, head_DV, preferred_element_type=jnp.float32)
         return soft_cap(logits_TV, self.config.logit_soft_cap).reshape(*tokens_BS.shape, -1)
 
     @property
     def dtype(self) -> jnp.dtype:
-        """What activations and the copies of the weights that are multiplied have."""
+        """The compute dtype: of activations and of the weights' copies in matmuls."""
         fallback = "float32" if platform() == "cpu" else "bfloat16"
         return jnp.dtype(self.compute.dtype or fallback)
 
@@ -254,7 +255,7 @@ class Decoder:
         return parameter if role == "gain" else parameter.astype(self.dtype)
 
     def _declared(self, module: Part) -> tuple[Any, nnx.State]:
-        """The module's definition and abstract parameters, without drawing any."""
+        """The module's definition and abstract parameters; draws nothing."""
         return nnx.split(nnx.eval_shape(lambda: module(self, nnx.Rngs(params=jax.random.key(0)))))
 
 
@@ -277,7 +278,7 @@ def rotate(x_BSHh: jax.Array, theta: float) -> jax.Array:
 
 
 def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
-    """c · tanh(x / c), or x itself without a cap."""
+    """c · tanh(x / c); x itself without a cap."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 
@@ -287,12 +288,12 @@ def gain(size: int) -> nnx.Param:
 
 
 def weights(rngs: nnx.Rngs, role: Role, shape: tuple[int, int], std: float = INIT_STD) -> nnx.Param:
-    """A drawn matrix, as `Decoder.init` says."""
-    # JAX's truncated_normal is cut at ±2 but not rescaled: its own deviation is 0.88.
+    """Draw a matrix, as `Decoder.init` describes."""
+    # JAX cuts truncated_normal at ±2 but does not rescale it: its standard deviation is 0.88.
     drawn = jax.random.truncated_normal(rngs.params(), -2, 2, shape, jnp.float32)
     return nnx.Param(std * drawn, role=role)
 
 
 def into_stream(config: ModelConfig) -> float:
-    """The deviation of weights that write to the residual stream."""
+    """The standard deviation of weights that write to the residual stream."""
     return INIT_STD / (2 * config.num_layers) ** 0.5

@@ -1,6 +1,6 @@
-"""Causal attention as each platform does it fast: blocked with its own gradient on a CPU, cuDNN's
-flash attention on a GPU, splash attention on a TPU. `attention.attend` chooses between them; all
-mean what `attention.reference` says and are tested against it."""
+"""The fast causal attention of each platform: blocked with a gradient of its own on a CPU, cuDNN's
+flash attention on a GPU, splash attention on a TPU. `attention.attend` chooses between them; tests
+compare all with `attention.reference`."""
 
 import functools
 
@@ -11,15 +11,16 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 
 from engine.config.memory import attention_rows
 
-LANES = 128  # splash takes positions by multiples of a TPU register's width
-SPLASH_BLOCKS = (512, 256, LANES)  # positions at a time, the first that divides the sequence
+LANES = 128  # splash needs multiples of a TPU register's width
+SPLASH_BLOCKS = (512, 256, LANES)  # positions at a time: the first that divides the sequence
 
-# What blocked attention keeps for its gradient: q_NGSh, k_NSh, v_NSh and probabilities by block.
+# What blocked attention saves for its gradient: q_NGSh, k_NSh, v_NSh and the probabilities of each
+# block.
 Saved = tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]
 
 
 def visible(queries: np.ndarray, keys: np.ndarray, window: int | None) -> np.ndarray:
-    """Whether each of the positions `queries` sees each of `keys`: itself and those before, with a
+    """Whether each position of `queries` sees each of `keys`: itself and those before it, with a
     window only the window − 1 just before. Returns (queries, keys) of bool."""
     distance = queries[:, None] - keys
     return (distance >= 0) & (distance < (window or np.inf))
@@ -32,15 +33,15 @@ def cudnn(
     segments_BS: jax.Array | None,
     window: int | None,
 ) -> jax.Array:
-    """For an NVIDIA GPU, in bfloat16 or float16 and without segments. By name: left to choose, JAX
-    takes the plain path."""
+    """For an NVIDIA GPU, in bfloat16 or float16 and without segments. Asks JAX for cuDNN by name,
+    because JAX would choose its plain path."""
     assert segments_BS is None, "attention.fast_path asks before"
     return jax.nn.dot_product_attention(
         q_BSHh,
         k_BSKh,
         v_BSKh,
         is_causal=True,
-        local_window_size=window and (window - 1, 0),  # how many are seen before and after oneself
+        local_window_size=window and (window - 1, 0),  # visible before and after a position
         implementation="cudnn",
     )
 
@@ -53,8 +54,8 @@ def splash(
     window: int | None,
     interpret: bool = False,
 ) -> jax.Array:
-    """For a TPU; with `interpret` anywhere, slowly. Sequences are filled up to a multiple of 128:
-    no position sees what comes after it, so that changes nothing."""
+    """For a TPU; with `interpret` on any device, slowly. Pads sequences to a multiple of 128.
+    Padding comes last and no position sees later ones, so results do not change."""
     S, H, h = q_BSHh.shape[1:]
     padded = S + -S % LANES
     block = next(size for size in SPLASH_BLOCKS if padded % size == 0)
@@ -77,7 +78,7 @@ def splash(
     if segments_BS is not None:
         segments_BS = jnp.pad(segments_BS, ((0, 0), (0, padded - S)))
         documents = splash_attention.SegmentIds(segments_BS, segments_BS)
-    scaled_BSHh = (q_BSHh.astype(jnp.float32) * h**-0.5).astype(q_BSHh.dtype)  # it does not itself
+    scaled_BSHh = (q_BSHh.astype(jnp.float32) * h**-0.5).astype(q_BSHh.dtype)  # the kernel does not
     o_BHSh = jax.vmap(kernel)(*map(heads_first, (scaled_BSHh, k_BSKh, v_BSKh)), documents)
     return o_BHSh[:, :, :S].swapaxes(1, 2)
 
@@ -91,23 +92,22 @@ def blocked(
 ) -> jax.Array:
     """For a CPU, float32 inside.
 
-    It walks down the queries in blocks and gives each the keys that it may see, so that
-    neither the upper triangle nor what lies before the window is computed, and it keeps the
-    probabilities for the gradient. The gradient is written out because autodiff would keep more
-    and multiply more.
+    Takes the queries block by block, each with the keys that it may see, so it computes neither the
+    upper triangle nor the keys before the window. It saves the probabilities for the gradient. The
+    gradient is written by hand because autodiff would save more and multiply more.
     """
     B, S, H, h = q_BSHh.shape
     K = k_BSKh.shape[2]
     q_NGSh = q_BSHh.reshape(B, S, K, H // K, h).transpose(0, 2, 3, 1, 4).reshape(B * K, -1, S, h)
     k_NSh, v_NSh = (x.transpose(0, 2, 1, 3).reshape(B * K, S, h) for x in (k_BSKh, v_BSKh))
     segments_NS = None if segments_BS is None else jnp.repeat(segments_BS, K, axis=0)
-    # Scaling queries, which are small, spares scaling all scores and their gradients.
+    # Queries are small: scaling them is cheaper than scaling all scores and their gradients.
     o_NGSh = _blocked(window, q_NGSh * h**-0.5, k_NSh, v_NSh, segments_NS)
     return o_NGSh.reshape(B, H, S, h).transpose(0, 2, 1, 3)
 
 
-# In what follows N is B·K, G the query heads of one key/value head, and R the rows of a block of
-# queries, of all G, that meet P keys.
+# Below, N is B·K, G is the number of query heads per key/value head, and R is the number of rows of
+# a block of queries (for all G), which see P keys.
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -149,8 +149,8 @@ def _backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     q_NGSh, k_NSh, v_NSh, kept = saved
     N, G, S, h = q_NGSh.shape
-    # A product over R is twice as fast when its left side has R last. Of the two the small one is
-    # turned, and behind a barrier, because XLA would take a mere transpose back into the product.
+    # A product over R is twice as fast if its left side has R last. So the smaller of the two is
+    # transposed, behind a barrier: XLA would move a plain transpose back into the product.
     turned = (x.transpose(0, 3, 1, 2) for x in (q_NGSh, do_NGSh))
     q_NhGS, do_NhGS = jax.lax.optimization_barrier(tuple(turned))
     dq = []
@@ -161,8 +161,8 @@ def _backward(
         dp_NRP = _matmul("nrh,nph->nrp", do_NRh, v_NSh[:, first:stop])
         ds_NRP = p_NRP * (dp_NRP - jnp.sum(dp_NRP * p_NRP, axis=-1, keepdims=True))
         dq.append(_unrows(_matmul("nrp,nph->nrh", ds_NRP, k_NSh[:, first:stop]), G))
-        dk_NhS = dk_NhS.at[..., first:stop].add(_matmul("nhr,nrp->nhp", q_NhR, ds_NRP))
-        dv_NhS = dv_NhS.at[..., first:stop].add(_matmul("nhr,nrp->nhp", do_NhR, p_NRP))
+        dk_NhS = _added(dk_NhS, _matmul("nhr,nrp->nhp", q_NhR, ds_NRP), first, stop)
+        dv_NhS = _added(dv_NhS, _matmul("nhr,nrp->nhp", do_NhR, p_NRP), first, stop)
     dk_NSh, dv_NSh = dk_NhS.swapaxes(1, 2), dv_NhS.swapaxes(1, 2)
     dtype = q_NGSh.dtype
     dq_NGSh = jnp.concatenate(dq, axis=2)
@@ -172,8 +172,16 @@ def _backward(
 _blocked.defvjp(_forward, _backward)
 
 
+def _added(sum_NhS: jax.Array, part_NhP: jax.Array, first: int, stop: int) -> jax.Array:
+    """The sum with this part of its positions. A scatter over all of them has no indices, and XLA's
+    compiler crashes on that in a `shard_map` (JAX 0.11.2, CPU)."""
+    if part_NhP.shape == sum_NhS.shape:
+        return sum_NhS + part_NhP
+    return sum_NhS.at[..., first:stop].add(part_NhP)
+
+
 def _spans(seq_len: int, window: int | None) -> list[tuple[int, int, int]]:
-    """For each block the first key that it may see, its first query, and the end of both."""
+    """For each block: the first key that it may see, its first query, and the end of both."""
     rows = attention_rows(seq_len, window)
     return [
         (max(0, start - window + 1) if window else 0, start, min(start + rows, seq_len))

@@ -1,7 +1,7 @@
-"""The loss: cross-entropy from features and the output matrix, without ever making all logits. At
-a vocabulary of 50,000 they would be the largest array of a training step by far, so positions are
-taken in chunks, and each chunk's logits give their loss and their gradients on the spot and are
-forgotten: the backward pass only scales what the forward pass has found."""
+"""The loss: cross-entropy from features and the output matrix, without holding all logits. At a
+vocabulary of 50,000 these would be by far the largest array of a training step. So positions are
+taken in chunks: each chunk's logits give loss and gradients at once and are then dropped; the
+backward pass only scales the gradients."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Losses(NamedTuple):
 
     nats: jax.Array  # cross-entropy
     penalty: jax.Array  # z-loss: z_loss_weight · Σ logsumexp²
-    targets: jax.Array  # how many were scored
+    targets: jax.Array  # the number of scored targets
 
 
 LossFunction = Callable[..., Losses]
@@ -38,20 +38,20 @@ def cross_entropy(
 ) -> Losses:
     """Cross-entropy of `targets_BS` under softmax(soft_cap · tanh(x @ head / soft_cap)).
 
-    Targets below 0 are not scored. `chunk` is how many positions of each row are taken at a time,
-    by default as many as suit the platform; it changes memory and speed only, up to rounding.
+    Targets below 0 are not scored. `chunk` is how many positions of each row are taken at a time;
+    the default suits the platform. It changes memory and speed only, up to rounding.
 
-    Products are of the dtype of x with float32 sums, the rest is float32. What may be
-    differentiated is a multiple of `nats + penalty`: their gradients are made together, and the
-    gradient of anything that weighs the two differently is nan.
+    Products are in the dtype of x with float32 sums, the rest is float32. Only a multiple of `nats
+    + penalty` may be differentiated, because their gradients are computed together; the gradient of
+    anything that weighs the two differently is nan.
     """
     B, S = targets_BS.shape
     chunk = min(S, chunk or _positions(B, S, head_DV.shape[1]))
     missing = -S % chunk
     x_BSD = jnp.pad(x_TD.reshape(B, S, -1), ((0, 0), (0, missing), (0, 0)))
     targets_BS = jnp.pad(targets_BS, ((0, 0), (0, missing)), constant_values=-1)
-    # Chunks are cut from the sequence and not from the batch, so that on a mesh, where rows are
-    # spread over devices, each device has its part of every chunk.
+    # Chunks are cut from the sequence and not from the batch, because a mesh spreads rows over
+    # devices: so each device has a part of every chunk.
     x_CBcD = jnp.moveaxis(x_BSD.reshape(B, -1, chunk, x_BSD.shape[2]), 1, 0)
     targets_CBc = jnp.moveaxis(targets_BS.reshape(B, -1, chunk), 1, 0)
     nats, penalty = _sums(_Terms(soft_cap, z_loss_weight), x_CBcD, head_DV, targets_CBc)
@@ -63,7 +63,7 @@ class _Terms(NamedTuple):
     z_loss_weight: float
 
 
-# In what follows t are the B · c positions of a chunk.
+# Below, t are the B · c positions of a chunk.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -102,8 +102,8 @@ def _forward(
         dx_BcD = dx_tD.astype(x_tD.dtype).reshape(chunk[0].shape)
         return (jax.tree.map(jnp.add, sums, found), dhead_GDV), dx_BcD
 
-    # Each of the G groups of devices that share out the rows sums its own rows' gradient of the
-    # output matrix. They are added up at the end, and not after every chunk.
+    # Each of the G groups of devices that share the rows sums the output matrix's gradient of its
+    # own rows. The sums are added once at the end, not after every chunk.
     G = math.gcd(row_groups(), x_CBcD.shape[1])
     zero = jnp.zeros((), jnp.float32)
     start = (zero, zero), jnp.zeros((G, *head_DV.shape), jnp.float32)
@@ -132,7 +132,7 @@ def _chunk(
     head_DV: jax.Array,
     targets_t: jax.Array,
 ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-    """The chunk's (nats, penalty), and the gradient of their sum by x @ head."""
+    """The chunk's (nats, penalty), and the gradient of their sum with respect to x @ head."""
     logits_tV = capped(
         jnp.matmul(x_tD, head_DV, preferred_element_type=jnp.float32), terms.soft_cap
     )
@@ -159,8 +159,8 @@ def _flat(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
 
 
 def _positions(B: int, S: int, V: int) -> int:
-    """How many positions of each row to take at a time. On a CPU (V 256 and 4,096) four chunks
-    cost as much as one and chunks below 32 positions more; on a GPU 4 to 16 are usual."""
+    """How many positions of each row to take at a time. On a CPU (V 256 and 4,096) four chunks cost
+    as much as one, and chunks below 32 positions cost more; on a GPU 4 to 16 chunks are usual."""
     devices = max(1, jax.sharding.get_abstract_mesh().size)
     chunks = math.ceil(B * S * V / devices / MAX_LOGITS[platform()])
     return math.ceil(S / max(MIN_CHUNKS, chunks))

@@ -1,6 +1,6 @@
-"""Models and losses that are only functions, made into what training takes. A model here draws its
-parameters and turns tokens into logits; a loss turns logits and targets into a figure for each
-position. All logits of a batch exist at once: what that costs is the price of writing so little."""
+"""Makes models and losses from plain functions. A model here draws its parameters and turns tokens
+into logits; a loss turns logits and targets into a loss per position. All logits of a batch are in
+memory at once, which costs more than the built-in loss."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ EachLoss = Callable[[jax.Array, jax.Array], jax.Array]  # logits_BSV, targets_BS
 
 
 class PlainConfig(NamedTuple):
-    """What must be known of any model."""
+    """The fields that training needs of any model."""
 
     vocab_size: int
     seq_len: int
@@ -28,8 +28,8 @@ class PlainConfig(NamedTuple):
 class PlainModel:
     """An `engine.model.decoder.Model` of two functions, trained with `loss_of_logits`.
 
-    `draw` is from a key to parameters: nested dictionaries of float32 arrays. `answer` is from
-    parameters and tokens (B, S) to logits (B, S, V). `roles_of` gives each parameter's role
+    `draw` maps a key to parameters: nested dictionaries of float32 arrays. `answer` maps parameters
+    and tokens (B, S) to logits (B, S, V). `roles_of` gives each parameter's role
     (`engine.model.decoder.Role`) in the same tree; without it AdamW decays all of them alike.
     """
 
@@ -40,7 +40,7 @@ class PlainModel:
     compute: ComputeConfig = field(default_factory=ComputeConfig)
 
     def init(self, key: jax.Array) -> Params:
-        """Fresh parameters."""
+        """Draw parameters."""
         return self.draw(key)
 
     def roles(self) -> Params:
@@ -56,7 +56,7 @@ class PlainModel:
         return self.logits(params, tokens_BS, segments_BS).reshape(-1, self.config.vocab_size)
 
     def output_matrix(self, params: Params) -> None:
-        """None: features are logits already."""
+        """None: features are already logits."""
 
     def logits(
         self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
@@ -75,12 +75,12 @@ def loss_of_logits(
     z_loss_weight: float = 0.0,
     each: EachLoss | None = None,
 ) -> Losses:
-    """Like `engine.model.loss.cross_entropy`, from all logits at once; `x_TD` are logits where
+    """Like `engine.model.loss.cross_entropy`, from all logits at once; `x_TD` are logits if
     `head_DV` is None.
 
-    With `each`, what is minimised is the sum of its figures over the scored targets (and the
-    z-loss); it gets 0 for a target that is not scored. The `nats` that are told stay the
-    cross-entropy, so that the curves of two losses can be compared.
+    With `each`, training minimises the sum of its values over the scored targets (and the z-loss);
+    it gets 0 for a target that is not scored. The reported `nats` stay the cross-entropy, so that
+    the curves of two losses are comparable.
     """
     logits_TV = x_TD if head_DV is None else _product(x_TD, head_DV, soft_cap)
     logits_BSV = logits_TV.reshape(*targets_BS.shape, -1)
@@ -94,7 +94,7 @@ def loss_of_logits(
     nats = over_scored(lse_BS - of_chosen_BS)
     penalty = z_loss_weight * over_scored(lse_BS**2)
     if each:
-        nats = jax.lax.stop_gradient(nats)  # nats + penalty is what is minimised
+        nats = jax.lax.stop_gradient(nats)  # training minimises nats + penalty
         penalty += over_scored(each(logits_BSV, chosen_BS)) - nats
     return Losses(nats, penalty, jnp.sum(scored_BS).astype(jnp.float32))
 

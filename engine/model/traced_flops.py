@@ -1,11 +1,11 @@
-"""FLOPs of a model that the lab has no formula for, counted from its trace: no array is computed.
+"""FLOPs of a model without a formula, counted from its trace; computes no array.
 
-Counted are the products of matrices and convolutions, a multiply and an add as 2, and 3 for each
-exponential of a softmax, as `flops.forward_flops_per_token` counts them; of the lab's own models
-the trace gives the same figure. Work of which a trace shows no product is refused, not taken as
-none. A loop counts as often as it runs; one whose end depends on data
-is refused, and of two branches the dearer one counts. A masked score counts like any other, so a
-sliding window saves nothing here unless the model leaves the products out.
+Counts products of matrices and convolutions (a multiply and an add are 2), and 3 for each
+exponential of a softmax, as `flops.forward_flops_per_token` does; for the lab's own models both
+give the same number. Operations whose products the trace does not show are refused, not counted as
+0. A loop counts as often as it runs; a loop whose end depends on data is refused. Of two branches
+the more expensive one counts. A masked score counts like any other, so a sliding window saves
+nothing here unless the model leaves out the products.
 """
 
 import math
@@ -17,23 +17,23 @@ from jax.extend import core
 
 from engine.model.decoder import Model
 
-UNCOUNTED = {  # calls of other code, and algorithms whose products no trace shows
+UNCOUNTED = {  # calls of other code, and algorithms whose products a trace does not show
     *("pallas_call", "tpu_custom_call", "custom_call", "ffi_call"),
     *("fft", "cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"),
     *("tridiagonal_solve", "tridiagonal", "eig", "eigh", "svd", "schur", "hessenberg"),
 }
-# Of a primitive's name: products of another kind than the ones that are known here (of sparse or
-# scaled matrices, a fused attention), and host code whose answer is gone on with.
+# Parts of names of primitives that are refused: products of kinds that are not counted here (of
+# sparse or scaled matrices, a fused attention), and callbacks to host code that return a result.
 TELLING = ("dot", "matmul", "matmat", "matvec", "pure_callback", "io_callback")
 
 
 class Uncountable(ValueError):
-    """A model's FLOPs cannot be told from its trace; the message says where."""
+    """The FLOPs of a model cannot be counted from its trace; the message says where."""
 
 
 def forward_flops_per_token(model: Model, rows: int = 1) -> int:
-    """FLOPs of the forward pass of so many windows, logits included, divided by their tokens.
-    Raises Uncountable, and whatever the model raises when it is traced."""
+    """FLOPs of the forward pass of `rows` windows, logits included, divided by their tokens. Raises
+    Uncountable, and whatever the model raises when it is traced."""
     params = jax.eval_shape(model.init, jax.random.key(0))
     tokens = jax.ShapeDtypeStruct((rows, int(model.config.seq_len)), jnp.int32)
     whole = count(jax.make_jaxpr(model.logits)(params, tokens).jaxpr)
@@ -41,7 +41,7 @@ def forward_flops_per_token(model: Model, rows: int = 1) -> int:
 
 
 def count(jaxpr: core.Jaxpr) -> int:
-    """FLOPs of all that a jaxpr does. Raises Uncountable."""
+    """FLOPs of a jaxpr. Raises Uncountable."""
     return sum(_of(equation) for equation in jaxpr.eqns)
 
 
@@ -56,7 +56,7 @@ def _of(equation: core.JaxprEqn) -> int:
         outputs = kernel[numbers.rhs_spec[0]]
         return 2 * _size(equation.outvars[0]) * (math.prod(kernel) // outputs)
     if name == "ragged_dot_general":
-        # Each row of the left side meets the one matrix of its group: of experts, the active one.
+        # Each row of the left side meets one matrix: that of its group (the active expert).
         contracted, _ = given["ragged_dot_dimension_numbers"].dot_dimension_numbers[0]
         left = _shape(equation.invars[0])
         return 2 * _size(equation.outvars[0]) * math.prod(left[axis] for axis in contracted)
@@ -74,11 +74,11 @@ def _of(equation: core.JaxprEqn) -> int:
     if name == "cond":
         return max(count(branch.jaxpr) for branch in given["branches"])
     inside = [found for value in given.values() for found in _jaxprs(value)]
-    if name == "shard_map":  # its trace is that of one device's share
+    if name == "shard_map":  # its trace is one device's share
         return int(given["mesh"].size) * sum(count(found) for found in inside)
     if name in UNCOUNTED or any(part in name for part in TELLING):
         raise Uncountable(f"what `{name}` does cannot be counted; write it in jax.numpy")
-    if name in ("custom_jvp_call", "custom_vjp_call"):  # the others are its derivatives
+    if name in ("custom_jvp_call", "custom_vjp_call"):  # the other jaxprs are derivatives
         inside = inside[:1]
     return sum(count(found) for found in inside)
 

@@ -1,10 +1,10 @@
-"""Checkpoints: a folder a step, written by Orbax in the background and visible only when complete.
-The parameters that count (their average where one is kept) are an item of their own, so that a
-checkpoint can be scored without the optimizer; `rest` is what else it takes to continue. A
-checkpoint knows nothing of the mesh it was written on: it is restored onto any other.
+"""Checkpoints: one folder per step, written by Orbax in the background and visible only when
+complete. The parameters that are scored (their average if one is kept) are an item of their own, so
+that a checkpoint can be scored without the optimizer; `rest` is the remaining state. A checkpoint
+does not depend on its mesh: it can be restored onto any other.
 
-Two digests exist for two questions: `engine.training.digest` is over the parameters, because two
-copies of the same parameters differ as files."""
+For a digest of the parameters use `engine.training.digest`: two copies of the same parameters can
+differ as files."""
 
 from pathlib import Path
 from typing import Any
@@ -18,36 +18,36 @@ from engine.training.digest import leaves, tree_sha256
 
 
 class BadCheckpoint(Exception):
-    """A checkpoint cannot be read, or is of another model; the message says which and why."""
+    """A checkpoint cannot be read, or belongs to another model; the message says which and why."""
 
 
 def manager(folder: Path, keep: int = 2, keep_every: int | None = None) -> ocp.CheckpointManager:
-    """What writes to `folder`; close it (or leave its `with`) to wait for the last save. The newest
-    `keep` checkpoints stay, and those of steps that are multiples of `keep_every`. Remains of a
-    save that a kill cut short stay unseen until that step is saved again."""
+    """The writer for `folder`. Close it (or leave its `with`) to wait for the last save. It keeps
+    the newest `keep` checkpoints and those at multiples of `keep_every`. The remains of an
+    interrupted save stay invisible until that step is saved again."""
     options = ocp.CheckpointManagerOptions(max_to_keep=keep, keep_period=keep_every)
     return ocp.CheckpointManager(folder.absolute(), options=options)
 
 
 def save(manager: ocp.CheckpointManager, step: int, params: Any, rest: Any) -> None:
-    """Begin to save under `<folder>/<step>`; it appears there when it is complete."""
+    """Start to save under `<folder>/<step>`; the folder appears when it is complete."""
     if any(isinstance(x, jax.Array) and _on_cpu(x) for x in jax.tree.leaves(params)):
-        # Orbax reads a CPU's buffers in place while the next step, to which they are donated,
-        # writes to them. From other devices it copies before it returns.
+        # Orbax reads a CPU's buffers in place while the next step, which owns them (donation),
+        # overwrites them. From other devices it copies before it returns.
         params, rest = jax.tree.map(jnp.copy, (params, rest))
     items = {"params": ocp.args.StandardSave(params), "rest": ocp.args.StandardSave(rest)}
     manager.save(step, args=ocp.args.Composite(**items))
 
 
 def latest(folder: Path) -> int | None:
-    """The newest complete checkpoint's step, or None where there is none."""
+    """The step of the newest complete checkpoint, or None if there is none."""
     return max(ocp.utils.checkpoint_steps(folder.absolute()), default=None)
 
 
 def restore(checkpoint: Path, item: str, like: Any = None, shardings: Any = None) -> Any:
     """Read "params" or "rest" of `<folder>/<step>` as a tree of arrays with the structure, shapes
-    and dtypes of `like` (arrays or jax.ShapeDtypeStruct; by default those that were saved), lying
-    as `shardings` says (a tree like it), or on the first device. Raises BadCheckpoint."""
+    and dtypes of `like` (arrays or jax.ShapeDtypeStruct; by default those that were saved), placed
+    by `shardings` (a tree like it) or on the first device. Raises BadCheckpoint."""
     folder = checkpoint.absolute() / item
     if not folder.is_dir():
         raise BadCheckpoint(f"{checkpoint} has no {item}; name a complete checkpoint's folder")
@@ -72,8 +72,8 @@ def restore(checkpoint: Path, item: str, like: Any = None, shardings: Any = None
     except BadCheckpoint:
         raise
     except jax.errors.JaxRuntimeError:
-        raise  # of the device, not of the checkpoint: memory is out, for one
-    except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged folder
+        raise  # an error of the device, such as out of memory
+    except Exception as error:  # Orbax and TensorStore raise many types for a damaged folder
         raise BadCheckpoint(
             f"{item} in {checkpoint} cannot be read: {str(error)[:300]}; remove it to "
             "continue from an earlier one"
@@ -83,13 +83,12 @@ def restore(checkpoint: Path, item: str, like: Any = None, shardings: Any = None
 
 
 def params_sha256(checkpoint: Path) -> str:
-    """`tree_sha256` of the parameters in `<folder>/<step>`, of whatever model they are. Raises
-    BadCheckpoint."""
+    """`tree_sha256` of the parameters in `<folder>/<step>`, of any model. Raises BadCheckpoint."""
     return tree_sha256(restore(checkpoint, "params"))
 
 
 def difference(stored: Any, like: Any) -> str | None:
-    """The first difference in the names, shapes and dtypes of two trees, in words."""
+    """The first difference between the names, shapes and dtypes of two trees, as text."""
     have = {path: (x.shape, np.dtype(x.dtype).name) for path, x in leaves(stored).items()}
     want = {path: (x.shape, np.dtype(x.dtype).name) for path, x in leaves(like).items()}
     for path in sorted(have.keys() | want.keys()):

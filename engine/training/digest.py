@@ -1,5 +1,5 @@
-"""A digest of a tree of arrays: two copies of the same parameters have the same one. It stands by
-itself, since whoever reads parameters that others left needs no Orbax, which is long to import."""
+"""A digest of a tree of arrays: two copies of the same parameters have the same digest. A module of
+its own, so that its callers need not import Orbax, which is slow."""
 
 from hashlib import sha256
 from typing import Any
@@ -18,15 +18,15 @@ def tree_sha256(tree: Any) -> str:
 
 
 def array_bytes(path: str, array: np.ndarray) -> tuple[bytes, bytes]:
-    """What of one array goes into `tree_sha256`."""
+    """The bytes of one array that `tree_sha256` hashes."""
     return f"{path} {array.dtype} {array.shape}\n".encode(), array.tobytes()
 
 
 def leaves(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree by path: the names that lead there, with slashes between them."""
+    """The leaves of a tree by path, with slashes between the names."""
     return {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def path_of(path: Any) -> str:
-    """A leaf's path, as JAX gives it, in a word."""
+    """A leaf's path from JAX as a string."""
     return jax.tree_util.keystr(path, simple=True, separator="/")

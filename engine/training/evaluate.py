@@ -1,11 +1,10 @@
-"""The figure that boards compare: bits per byte on the validation split. What is scored is a
-function from tokens to logits and nothing else, so that a model of ours, one in another framework
-and an invented one are judged alike. Its logits are normalised here. In the first batch it is tried
-whether what it says in the first half of a window changes with the second half; a function that
-looks ahead only elsewhere is not caught.
+"""The score that leaderboards compare: bits per byte on the validation split. The input is only a
+function from tokens to logits, so our models, models in another framework and own code are scored
+alike. The logits are normalised here. The first batch tests whether the second half of a window
+changes the logits of its first half; a function that looks ahead only elsewhere is not detected.
 
-A model of ours comes from a checkpoint's parameters, which are read as arrays and only if they have
-the model's names, shapes and dtypes: the checkpoint is a claim by the job that wrote it."""
+Parameters of our models come from a checkpoint. They are read as arrays, and only if they have the
+model's names, shapes and dtypes: the checkpoint is a claim of the job that wrote it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,21 +20,21 @@ from engine.data.token_store import TokenStore, validation_windows
 from engine.data.tokenize import byte_tokenizer
 from engine.model.decoder import Model, Params
 
-MOST_LOGITS = 2**26  # at a time: 256 MB in float32
-MOST_FORESIGHT = 0.01  # nats that rounding may move a token's loss by
+MOST_LOGITS = 2**26  # at a time; 256 MB in float32
+MOST_FORESIGHT = 0.01  # nats by which rounding may change a token's loss
 
 LogitsOf = Callable[[np.ndarray], Any]  # tokens (B, S) int32 → logits (B, S, V), any array
 
 
 class CannotScore(Exception):
-    """The function's answers are no predictions of these tokens; the message says why."""
+    """The function's outputs are no predictions of these tokens; the message says why."""
 
 
 class Evaluation(NamedTuple):
-    bpb: float  # bits per byte of the text that the scored tokens stand for
+    bpb: float  # bits per byte of the scored tokens' text
     loss: float  # nats per token
-    targets: int  # how many tokens were scored
-    bytes: int  # of text that they stand for
+    targets: int  # number of scored tokens
+    bytes: int  # number of bytes of their text
 
 
 def score(
@@ -46,13 +45,13 @@ def score(
     batch_size: int = 16,
     seen: Callable[[int, Any], object] = lambda *_: None,
 ) -> Evaluation:
-    """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens is
-    about its token i + 1, and counts where `scored_NS` is true.
+    """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens
+    predicts its token i + 1, and counts if `scored_NS` is true.
 
-    `token_bytes_V` is how many bytes of text each token stands for; None: a token is a byte.
-    `logits_of` always gets `batch_size` windows, the last ones filled up with zeros; that changes
-    speed only, up to rounding: the sum over tokens is in float64. `seen` is shown each batch's
-    first window's number and its logits. Raises CannotScore.
+    `token_bytes_V` is how many bytes of text each token represents; None: a token is a byte.
+    `logits_of` always gets `batch_size` windows; the last batch is padded with zeros. The batch
+    size changes speed only, up to rounding: the sum over tokens is in float64. `seen` is called for
+    each batch with its first window's number and its logits. Raises CannotScore.
     """
     inputs_NS, targets_NS = windows_NW[:, :-1], windows_NW[:, 1:]
     nats = 0.0
@@ -79,7 +78,7 @@ def score(
 
 
 def together(parts: Sequence[Evaluation]) -> Evaluation:
-    """Of several texts scored one by one, the score of all: all their bits over all their bytes."""
+    """The score of several texts together: the sum of their bits over the sum of their bytes."""
     nats = sum(part.loss * part.targets for part in parts)
     return _evaluation(nats, sum(x.targets for x in parts), sum(x.bytes for x in parts))
 
@@ -94,8 +93,8 @@ def bits_per_byte(
     validation: TokenStore | np.ndarray,
     num_targets: int,
 ) -> Evaluation:
-    """Score `num_targets` targets of the split `validation` (in an array, bytes) in windows of the
-    model's seq_len, spread evenly, each without context. Raises WrongTokens if the split is too
+    """Score `num_targets` targets of the split `validation` (an array holds bytes) in windows of
+    the model's seq_len, spread evenly, each without context. Raises WrongTokens if the split is too
     small, CannotScore if it has tokens beyond the model's vocabulary."""
     config = decoder.config
     token_bytes_V = token_bytes(validation) if isinstance(validation, TokenStore) else None
@@ -112,20 +111,20 @@ def bits_per_byte(
 
 
 def token_bytes(tokens: TokenStore) -> np.ndarray | None:
-    """How many bytes of text each token stands for; None: each is one."""
+    """How many bytes of text each token represents; None: each represents one."""
     of_bytes = tokens.manifest.tokenizer_sha256 == byte_tokenizer().sha256
     return None if of_bytes else tokens.tokenizer().token_bytes
 
 
 def rows_of_a_batch(seq_len: int, vocab_size: int) -> int:
-    """How many windows are scored together."""
+    """How many windows to score at a time."""
     return max(1, min(16, MOST_LOGITS // (seq_len * vocab_size)))
 
 
 def load_params(path: Path, decoder: Model) -> Params:
-    """The parameters in the checkpoint `<folder>/<step>`. Raises BadCheckpoint if it cannot be
-    read or is of another model."""
-    from engine.training import checkpoint  # Orbax, which only this needs, is long to import
+    """The parameters in the checkpoint `<folder>/<step>`. Raises BadCheckpoint if it cannot be read
+    or belongs to another model."""
+    from engine.training import checkpoint  # imports Orbax, which is slow and only needed here
 
     like = jax.eval_shape(decoder.init, jax.random.key(0))
     return checkpoint.restore(path, "params", like)
@@ -166,8 +165,8 @@ def _logits(decoder: Model, params: Params, tokens_BS: jax.Array) -> jax.Array:
 
 
 def _array(logits: Any) -> Any:
-    """As it is if it is NumPy's, which is scored without JAX: who only scores what another process
-    has computed starts none of JAX's threads, and may go on to fork."""
+    """A NumPy array stays one and is scored without JAX. So a process that scores what another has
+    computed starts no JAX threads and can still fork."""
     return logits if isinstance(logits, np.ndarray) else jnp.asarray(logits)
 
 

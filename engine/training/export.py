@@ -1,7 +1,7 @@
-"""A model out, into everybody else's tools: a folder with `config.json`, `safetensors` files and a
-tokenizer, which Hugging Face's `transformers` and all that read its layout load. Without QK-norm a
-model is their Llama, with it their Qwen3; what neither can hold is refused in words. One table,
-`tensors`, says which of their tensors is which of ours; `pretrained` reads it the other way."""
+"""Exports a model for other tools: a folder with `config.json`, `safetensors` files and a
+tokenizer, in the layout of Hugging Face's `transformers`. Without QK-norm a model is a Llama, with
+it a Qwen3; CannotExchange says what neither can hold. The table `tensors` maps their tensors to
+ours; `pretrained` uses it in the other direction."""
 
 import json
 from dataclasses import fields
@@ -18,10 +18,10 @@ from engine.data.tokenize import Tokenizer
 from engine.model.decoder import Decoder, Params
 from engine.training.checkpoint import difference
 
-SHARD_BYTES = 5_000_000_000  # a model above it is written as several files
+SHARD_BYTES = 5_000_000_000  # a larger model is written as several files
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
-# Our fields and theirs, where they mean the same.
+# Our fields and theirs with the same meaning.
 FIELDS = {
     "hidden_dim": "hidden_size",
     "intermediate_dim": "intermediate_size",
@@ -33,7 +33,7 @@ FIELDS = {
     "tie_word_embeddings": "tie_word_embeddings",
     "norm_epsilon": "rms_norm_eps",
 }
-# This class takes a tokenizer.json as it is; Llama's own would put another one in its place.
+# This class loads a tokenizer.json unchanged; Llama's own class would replace it.
 TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
@@ -43,16 +43,16 @@ class CannotExchange(Exception):
 
 
 class Place(NamedTuple):
-    """Where a tensor of theirs is kept here."""
+    """Where one of their tensors is in our tree."""
 
     path: tuple[str, ...]  # in the tree of parameters
-    layer: int | None  # which one of a stack
+    layer: int | None  # its index in a stack of layers
     shape: tuple[int, ...]  # theirs
     turned: bool  # a matrix is (out, in) there and (in, out) here
 
 
 def tensors(config: ModelConfig) -> dict[str, Place]:
-    """All tensors of `config` by the names of Llama and Qwen3, in the order of computation."""
+    """All tensors of `config` by their names in Llama and Qwen3, in the order of computation."""
     D, F, V, h = config.hidden_dim, config.intermediate_dim, config.vocab_size, config.head_dim
     queries, keys = config.num_heads * h, config.num_kv_heads * h
     block: dict[str, tuple[tuple[str, str], tuple[int, ...]]] = {
@@ -91,10 +91,9 @@ def export(
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write the model to the new or empty `folder`, so that transformers' AutoModelForCausalLM
-    loads it: exactly in float32, rounded in bfloat16. `tokenizer` goes with it for AutoTokenizer.
-    Host memory holds one file, of about `shard_bytes`, at a time. This process must be able to
-    address all of `params`. Raises CannotExchange.
-    """
+    loads it: exactly in float32, rounded in bfloat16. AutoTokenizer loads `tokenizer`. Host memory
+    holds one file, of about `shard_bytes`, at a time. This process must be able to address all of
+    `params`. Raises CannotExchange."""
     config = _holdable(decoder)
     if problem := difference(params, jax.eval_shape(decoder.init, jax.random.key(0))):
         raise CannotExchange(
@@ -116,12 +115,12 @@ def export(
         tokenizer.save(folder / "tokenizer.json")
         _write_json(folder / "tokenizer_config.json", TOKENIZER)
     ending = tokenizer.end_of_document if tokenizer else None
-    # Last: without it nobody takes the folder for a model.
+    # Last: a folder without it is not taken for a model.
     _write_json(folder / "config.json", _config_json(config, dtype, ending))
 
 
 def _holdable(decoder: Any) -> ModelConfig:
-    """The decoder's configuration, if Llama or Qwen3 can be it."""
+    """The decoder's configuration. Raises CannotExchange unless it is a Llama or Qwen3."""
     other = "neither Llama nor Qwen3 has that; keep Orbax checkpoints and load them with Regatta"
     if type(decoder) is not Decoder:
         raise CannotExchange(f"the model is a {type(decoder).__name__} of its own, and {other}")
@@ -152,7 +151,7 @@ def _holdable(decoder: Any) -> ModelConfig:
 
 
 def _with_gains(config: ModelConfig, params: Params) -> tuple[ModelConfig, Params]:
-    """QK-norm without weights, written as the learned one: all its weights are 1."""
+    """QK-norm without weights, written as the learned one with all weights 1."""
     ones_Lh = np.ones((config.num_layers, config.head_dim), np.float32)
     attention = {**params["blocks"]["attention"], "q_norm": ones_Lh, "k_norm": ones_Lh}
     blocks = {**params["blocks"], "attention": attention}
@@ -177,7 +176,7 @@ def _write_tensors(
         files = ["model.safetensors"]
     for file, names in zip(files, shards, strict=True):
         arrays = {name: _taken(params, places[name], dtype) for name in names}
-        save_file(arrays, folder / file, metadata={"format": "pt"})  # they read no other format
+        save_file(arrays, folder / file, metadata={"format": "pt"})  # transformers needs this
     if len(shards) > 1:
         where = {name: file for file, names in zip(files, shards, strict=True) for name in names}
         index = {"metadata": {"total_size": total}, "weight_map": where}
@@ -204,13 +203,13 @@ def _config_json(config: ModelConfig, dtype: str, ending: int | None) -> dict[st
         "attention_bias": False,
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
         "rope_theta": config.rope_theta,  # where transformers 4 looks
-        # Left out, these two would be 1 and 2, as in Llama's own vocabulary.
+        # Without these two, Llama's defaults would be 1 and 2.
         "bos_token_id": None,
-        "eos_token_id": ending,  # after which generation stops
+        "eos_token_id": ending,  # where generation stops
         "pad_token_id": None,
     }
     if config.sliding_window is not None and kind == "qwen3":
-        # There as here, a position sees itself and the sliding_window − 1 before it.
+        # As here, a position sees itself and the sliding_window − 1 before it.
         declared |= {
             "use_sliding_window": True,
             "sliding_window": config.sliding_window,

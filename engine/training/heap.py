@@ -1,6 +1,6 @@
-"""One process-wide setting that makes training on a CPU much faster: keep the heap. XLA gives its
-temporary buffer back and takes it again every step, which costs tens of thousands of page faults;
-told never to return memory, glibc reuses the pages."""
+"""Makes training on a CPU much faster by keeping the heap, for the whole process. XLA frees and
+allocates its temporary buffer in every step, which costs tens of thousands of page faults; these
+settings make glibc reuse the pages."""
 
 import ctypes
 import platform
@@ -9,10 +9,10 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # from glibc's malloc.h
 
 
 def keep_heap() -> bool:
-    """Make glibc keep freed memory, and say whether it does. Elsewhere it changes nothing.
+    """Make glibc keep freed memory. Returns whether it does; without glibc this changes nothing.
 
-    The process never shrinks afterwards, so only the training process calls this, before its
-    first compilation.
+    The process never shrinks afterwards. So only the training process calls this, before its first
+    compilation.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -1,7 +1,7 @@
-"""How parameters move: learning rates as plain functions of the step, and AdamW, Muon, AdamH and
-MuonH, made of Optax's pieces. What happens to a parameter depends on the role that the model
-declares for it, never on its number of dimensions: stacked norm gains look like matrices. The rates
-are arguments, so that arms which differ only in them share one compilation."""
+"""Optimizers: learning rates as plain functions of the step, and AdamW, Muon, AdamH and MuonH,
+built from Optax. The role that the model declares for a parameter decides how it moves, never its
+number of dimensions: stacked norm gains look like matrices. Rates are arguments of the compiled
+step, so arms that differ only in them share one compilation."""
 
 import math
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 from engine.config.schema import TrainConfig, span_steps
 
 MATRICES = ("column", "row")  # the roles that Muon and Hyperball move; Adam moves the rest
-IN, OUT = -2, -1  # a matrix is the last two axes, y = x @ w; axes before them are layers, experts
-TINY = 1e-10  # least norm to divide by
+IN, OUT = -2, -1  # the last two axes are a matrix, y = x @ w; those before are layers, experts
+TINY = 1e-10  # smallest norm to divide by
 
 
 class Optimizer(NamedTuple):
-    """What is compiled in."""
+    """The settings that are compiled in."""
 
     name: Literal["adamw", "muon", "adamh", "muonh"]
-    momentum: float | None  # Muon's
+    momentum: float | None  # of Muon
     beta1: float
     beta2: float
     epsilon: float
@@ -32,7 +32,7 @@ class Optimizer(NamedTuple):
     max_grad_norm: float
 
 
-# An optimizer of somebody else's: from a step's learning rate (a traced scalar) to all that happens
+# An optimizer of own code: maps a step's learning rate (a traced scalar) to everything that happens
 # to gradients, clipping and decay included.
 AtRate = Callable[[Any], optax.GradientTransformation]
 
@@ -40,7 +40,7 @@ AtRate = Callable[[Any], optax.GradientTransformation]
 class Rates(NamedTuple):
     """The learning rates of one step, float32 scalars."""
 
-    matrix: Any  # of the roles in MATRICES
+    matrix: Any  # for the roles in MATRICES
     rest: Any
 
 
@@ -51,9 +51,10 @@ def optimizer(config: TrainConfig) -> Optimizer:
 
 
 def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransformationExtraArgs:
-    """Gradients to what is added to the parameters: `update(grads, state, params, rates=Rates)`.
+    """A transformation from gradients to parameter updates: `update(grads, state, params,
+    rates=Rates)`.
 
-    Gradients are clipped by their global norm, then each is turned into a direction u. From there:
+    Gradients are clipped by their global norm; then each is turned into a direction u:
 
     | optimizer | u of a matrix | a matrix p moves by      | all else moves by Adam's u, and |
     | --------- | ------------- | ------------------------ | ------------------------------- |
@@ -66,9 +67,9 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     1412.6980); decay is decoupled (Loshchilov & Hutter, arXiv 1711.05101). `roles` has the tree of
     the parameters, a Role for each.
 
-    In the state, each moment has the shape and dtype of its parameter and stands at the same path
-    below some prefix (…/mu/<path>, …/nu/<path>): Adam keeps mu and nu, Muon only mu. The rest of
-    the state is small: counts, and the three coefficients of Newton–Schulz.
+    In the state, each moment has the shape and dtype of its parameter and has the same path below
+    some prefix (…/mu/<path>, …/nu/<path>): Adam keeps mu and nu, Muon only mu. The rest of the
+    state is small: counts, and the three coefficients of Newton–Schulz.
     """
     if not isinstance(optimizer, Optimizer):
         return _at_each_rate(optimizer)
@@ -89,23 +90,23 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
 def rates(config: TrainConfig) -> Callable[[int], Rates]:
     """The learning rates of step 1, 2, …, num_train_steps.
 
-    With N steps, the warm-up takes w steps and the decay d. Written as fractions they are
-    w = round(warmup · N) and d = round(decay · N) (ties round to even); written as integers they
-    are steps already. Steps 1 … w rise by peak/w each: the first has peak/w (the peak if w = 0),
-    step w the peak. The rest depends on `lr_schedule`:
+    With N steps, the warm-up takes w steps and the decay d. Fractions give w = round(warmup · N)
+    and d = round(decay · N) (ties round to even); integers are steps already. Steps 1 … w rise by
+    peak/w each: the first has peak/w (the peak if w = 0), step w the peak. The rest depends on
+    `lr_schedule`:
 
     - constant: the peak to the last step.
     - linear: the N − w steps after the warm-up fall by peak/(N − w) each: peak, …, peak/(N − w) at
       the last step.
-    - cosine: the N − w steps after the warm-up have peak · (1 + cos(π · i/(N − w)))/2 for
-      i = 0, 1, …; the last step's is small but not zero.
+    - cosine: the N − w steps after the warm-up have peak · (1 + cos(π · i/(N − w)))/2 for i = 0, 1,
+      …; the last step's rate is small but not zero.
     - wsd: the peak, then the last d steps (N − w if that is less) fall by peak/d each: peak, …,
       peak/d at the last step.
 
-    The peak is `learning_rate`, and `adam_learning_rate` for what Adam moves beside another
-    optimizer.
+    The peak is `learning_rate`; for the parameters that Adam moves beside another optimizer it is
+    `adam_learning_rate`.
 
-    With phases, each schedule has its own steps for N and counts from its own first one.
+    With phases, each schedule has its own N and counts from its own first step.
     """
     turns = [(before, _rates(one)) for before, one in config.schedules()]
 
@@ -122,7 +123,7 @@ def _rates(config: TrainConfig) -> Callable[[int], Rates]:
     rising = span_steps(config.warmup, steps)
     after = steps - rising
     falling = {"linear": after, "wsd": min(span_steps(config.decay or 0, steps), after)}
-    adam_peak = config.adam_learning_rate or config.learning_rate  # AdamW has but one
+    adam_peak = config.adam_learning_rate or config.learning_rate  # AdamW has only one
 
     def height(step: int) -> float:
         """The rate as a fraction of its peak."""
@@ -149,7 +150,7 @@ def _at_each_rate(optimizer: AtRate) -> optax.GradientTransformationExtraArgs:
 
 def _muon(momentum: float) -> optax.GradientTransformation:
     """Muon's direction (Jordan et al., 2024; https://kellerjordan.github.io/posts/muon), for each
-    matrix by itself: Nesterov momentum, five Newton–Schulz steps from g/‖g‖ towards the nearest
+    matrix separately: Nesterov momentum, five Newton–Schulz steps from g/‖g‖ towards the nearest
     orthogonal matrix, times √max(1, out/in)."""
 
     def axes(updates: Any) -> Any:
@@ -165,7 +166,7 @@ def _muon(momentum: float) -> optax.GradientTransformation:
 
 
 def _move(roles: Any, hyperball: bool) -> optax.GradientTransformationExtraArgs:
-    """Directions to steps, of the length that `rates` gives."""
+    """From directions to updates, with the lengths that `rates` gives."""
 
     def update(directions: Any, state: Any, params: Any, *, rates: Rates) -> tuple[Any, Any]:
         def step(role: str, u: jax.Array, p: jax.Array) -> jax.Array:
@@ -179,9 +180,9 @@ def _move(roles: Any, hyperball: bool) -> optax.GradientTransformationExtraArgs:
 
 
 def _on_sphere(p_IO: jax.Array, u_IO: jax.Array, rate: jax.Array) -> jax.Array:
-    """Hyperball: p' = p − rate · u · ‖p‖/‖u‖, scaled back to ‖p‖; what is added to p to get there.
-    So `rate` is relative: how far p moves, as a fraction of itself. Each matrix has its own
-    Frobenius norms. A matrix of zeros stays zero; one that begins so wants another role."""
+    """Hyperball: p' = p − rate · u · ‖p‖/‖u‖, scaled back to ‖p‖. Returns p' − p. So `rate` is
+    relative: how far p moves, as a fraction of its norm. Each matrix has its own Frobenius norm. A
+    matrix of zeros stays zero; if it starts at zero, it needs another role."""
     radius = _norm(p_IO)
     moved = p_IO - rate * radius / jnp.maximum(_norm(u_IO), TINY) * u_IO
     return moved * (radius / jnp.maximum(_norm(moved), TINY)) - p_IO

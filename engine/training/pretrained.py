@@ -1,6 +1,7 @@
-"""A public checkpoint in, to start training from: the folder that `transformers` saves a Llama or a
-Qwen3 to. It is data from strangers: numbers only, never pickled code, and every name, shape and
-setting is checked, because a model that is read almost right trains almost as well."""
+"""Imports a public checkpoint to start training from: a folder that `transformers` wrote for a
+Llama or a Qwen3. It is untrusted data: only numbers are read, never pickled code, and every name,
+shape and setting is checked, because a model that is read almost correctly trains almost as
+well."""
 
 import json
 import re
@@ -17,9 +18,9 @@ from engine.config.schema import ModelConfig
 from engine.model.decoder import Params
 from engine.training.export import ARCHITECTURES, FIELDS, CannotExchange, tensors
 
-STORED = ("F32", "BF16", "F16")  # what is read, by safetensors' names
+STORED = ("F32", "BF16", "F16")  # dtypes that can be read, by safetensors' names
 
-# Their settings that change what is computed and have one value here.
+# Their settings that change the computation and have only one value here.
 FIXED = {
     "hidden_act": "silu",
     "attention_bias": False,
@@ -35,7 +36,7 @@ COUNTS = (
     "vocab_size",
     "max_position_embeddings",
 )
-# What a config.json that leaves a field out means, according to transformers.
+# transformers' defaults for fields that a config.json leaves out.
 IF_ABSENT: dict[str, dict[str, Any]] = {
     "llama": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
     "qwen3": {
@@ -50,10 +51,9 @@ IF_ABSENT: dict[str, dict[str, Any]] = {
 
 
 def read(folder: Path, seq_len: int) -> tuple[ModelConfig, Params]:
-    """The model in `folder`, to be trained on windows of `seq_len` tokens: its configuration and
-    float32 parameters (NumPy), which Decoder(config) computes with. Stored may be float32,
-    bfloat16 and float16; besides the result, memory holds one tensor. Raises CannotExchange.
-    """
+    """Read the model in `folder`, to be trained on windows of `seq_len` tokens. Returns its
+    configuration and float32 parameters (NumPy) for Decoder(config). Stored dtypes may be float32,
+    bfloat16 and float16. Besides the result, memory holds one tensor. Raises CannotExchange."""
     config = _model_config(folder / "config.json", seq_len)
     try:
         with ExitStack() as stack:
@@ -126,7 +126,7 @@ def _read_tensors(folder: Path, config: ModelConfig, found: dict[str, Any]) -> P
 
 
 def _check_names(folder: Path, config: ModelConfig, found: dict[str, Any]) -> None:
-    if config.num_layers > len(found):  # before a table is made of a number that anyone can write
+    if config.num_layers > len(found):  # anyone can write this number, so no table is made from it
         raise CannotExchange(
             f"{folder} has {len(found)} tensors and config.json {config.num_layers} layers; "
             "download it again"
@@ -137,7 +137,7 @@ def _check_names(folder: Path, config: ModelConfig, found: dict[str, Any]) -> No
             f"{folder} lacks {missing[0]} ({len(missing)} tensors are missing in all); download "
             "all of it"
         )
-    # Old Llamas carry what follows from rope_theta, and tied models the output matrix once more.
+    # Old Llamas also store what follows from rope_theta, and tied models the output matrix.
     extra = {
         x for x in found if not re.fullmatch(r"model\..*rotary_emb\.inv_freq", x)
     } - wanted.keys()
@@ -160,7 +160,7 @@ def _check_names(folder: Path, config: ModelConfig, found: dict[str, Any]) -> No
 def _model_config(path: Path, seq_len: int) -> ModelConfig:
     written = _json(path)
     kind = written.get("model_type")
-    if kind not in list(ARCHITECTURES):  # it may be anything
+    if kind not in list(ARCHITECTURES):  # may be any value
         raise CannotExchange(
             f"{path} is of model_type {kind!r}, and llama and qwen3 are read; start from one of "
             "these"
@@ -211,14 +211,14 @@ def _rope_theta(path: Path, declared: dict[str, Any]) -> Any:
 
 
 def _window(path: Path, declared: dict[str, Any], seq_len: int) -> int | None:
-    """Qwen3's window, if all layers have it or none. One that hides nothing is no window."""
+    """Qwen3's window, if all layers or no layers have it. None for a window that hides nothing."""
     if not declared.get("use_sliding_window") or declared["sliding_window"] is None:
         return None
     window, first = declared["sliding_window"], declared["max_window_layers"]
     kinds = declared.get("layer_types")
     if type(window) is not int or type(first) is not int or not isinstance(kinds, list | None):
         raise CannotExchange(f"{path} does not say where its sliding window is; download it again")
-    if not kinds:  # the layers before max_window_layers see everything
+    if not kinds:  # the layers before max_window_layers have no window
         kinds = ["full_attention"] * (first > 0)
         kinds += ["sliding_attention"] * (first < declared["num_hidden_layers"])
     different = sorted(set(map(str, kinds)))

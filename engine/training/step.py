@@ -1,6 +1,6 @@
-"""One training step as a pure function: (state, batch, rates) → (state, figures). Everything that
-XLA must know beforehand is in the `Recipe`; learning rates are arguments, so runs that differ only
-in them share one compilation."""
+"""One training step as a pure function: (state, batch, rates) → (state, figures). The `Recipe`
+holds everything that is compiled in; learning rates are arguments, so runs that differ only in them
+share one compilation."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -26,54 +26,54 @@ class Recipe(NamedTuple):
     loss: LossFunction
     optimizer: optim.Optimizer | optim.AtRate
     z_loss_weight: float
-    parts: int  # of a batch, worked through one after the other
+    parts: int  # number of parts of a batch (gradient accumulation)
     ema_decay: float | None
     on_bad_step: Literal["stop", "skip"]
     spike_sigma: float | None
 
 
 class Guard(NamedTuple):
-    """What is remembered of earlier steps, to tell bad ones and to stop when they do not end."""
+    """The history that detects bad steps and ends a run with too many of them."""
 
-    losses_W: jax.Array  # rings of the last good steps' figures
+    losses_W: jax.Array  # ring buffers of the last good steps' figures
     grad_norms_W: jax.Array
     good_steps: jax.Array
-    bad_steps: jax.Array  # in a row, up to now
+    bad_steps: jax.Array  # consecutive, up to now
 
 
 class State(NamedTuple):
-    """All that a step changes. What a recipe does not need is an empty tuple."""
+    """Everything that a step changes. Parts that a recipe does not need are empty tuples."""
 
     params: Params
     moments: Any  # the optimizer's state
-    average: Any  # of the parameters, where one is kept
+    average: Any  # of the parameters, if one is kept
     guard: Guard
 
     @property
     def scored(self) -> Params:
-        """The parameters that count: the average, where one is kept."""
+        """The parameters that are scored: the average if one is kept."""
         return self.average or self.params
 
     @property
     def rest(self) -> dict[str, Any]:
-        """All but `scored`."""
+        """Everything but `scored`."""
         rest = {"moments": self.moments, "guard": self.guard}
         return {**rest, "params": self.params} if self.average else rest
 
     @staticmethod
     def of(scored: Params, rest: dict[str, Any]) -> "State":
-        """The state with these parts: `State.of(state.scored, state.rest)` is `state`."""
+        """The inverse of `scored` and `rest`: `State.of(state.scored, state.rest)` is `state`."""
         params, average = (rest["params"], scored) if "params" in rest else (scored, ())
         return State(params, rest["moments"], average, rest["guard"])
 
 
 class Figures(NamedTuple):
-    """What is known of a step; scalars on the device."""
+    """The measurements of a step; scalars on the device."""
 
     loss: jax.Array  # nats per scored target, before the update
     grad_norm: jax.Array  # global, before clipping
     param_norm: jax.Array  # global, before the update
-    bad_steps: jax.Array  # in a row up to this one; 0 if it was good
+    bad_steps: jax.Array  # consecutive, up to this one; 0 if it was good
 
 
 def recipe(
@@ -82,7 +82,7 @@ def recipe(
     loss: LossFunction,
     optimizer: optim.AtRate | None = None,
 ) -> Recipe:
-    """The recipe of `config`; `optimizer` in the place of the one that it names."""
+    """The recipe of `config`; `optimizer` replaces the one that it names."""
     return Recipe(
         decoder=decoder,
         loss=loss,
@@ -96,7 +96,7 @@ def recipe(
 
 
 def initial(recipe: Recipe, params: Params) -> State:
-    """The state before the first step, from fresh or given parameters."""
+    """The state before the first step, from the given parameters."""
     ring, zero = jnp.zeros(GUARD_WINDOW), jnp.zeros((), jnp.int32)
     return State(
         params=params,
@@ -109,16 +109,16 @@ def initial(recipe: Recipe, params: Params) -> State:
 def train_step(
     recipe: Recipe, state: State, batch: Batch, rates: optim.Rates
 ) -> tuple[State, Figures]:
-    """One update of `state` on `batch`.
+    """Update `state` on `batch` once.
 
-    A step is bad if its loss, the gradient's norm or the parameters' is not finite, or if (with
-    `spike_sigma`) one of the first two lies more than so many standard deviations above the mean of
-    the last 64 good steps, once there are so many. With `on_bad_step: skip` a bad step leaves the
-    state as it was, but for the count of them.
+    A step is bad if its loss or the norm of the gradient or of the parameters is not finite, or
+    (with `spike_sigma`) if loss or gradient norm exceeds the mean of the last 64 good steps by more
+    than so many standard deviations, once there are 64. With `on_bad_step: skip` a bad step changes
+    nothing in the state but the count of bad steps.
     """
     loss, grads = _gradients(recipe, state.params, batch)
     grad_norm, param_norm = optax.tree.norm(grads), optax.tree.norm(state.params)
-    # Parameters that no token of the batch reaches show in their norm alone.
+    # Parameters that no token of the batch uses affect only their norm.
     bad = ~jnp.isfinite(loss + grad_norm + param_norm)
     if recipe.spike_sigma:
         bad |= _spikes(state.guard, loss, grad_norm, recipe.spike_sigma)
@@ -139,7 +139,7 @@ def train_step(
     if recipe.on_bad_step == "skip":
         state = jax.lax.cond(bad, skip, update, state)
     else:
-        state = update(state)  # the loop stops before anything is made of it
+        state = update(state)  # the loop stops before it uses this
     return state, Figures(loss, grad_norm, param_norm, bad_steps)
 
 
@@ -198,7 +198,7 @@ def _remember(guard: Guard, loss: jax.Array, grad_norm: jax.Array) -> Guard:
 
 @lru_cache(maxsize=16)
 def abstract_state(recipe: Recipe, mesh: Mesh) -> State:
-    """The state's shapes, dtypes and shardings, without any array."""
+    """The state's shapes, dtypes and shardings, without arrays."""
 
     def make() -> State:
         return initial(recipe, recipe.decoder.init(jax.random.key(0)))
@@ -212,7 +212,7 @@ def abstract_state(recipe: Recipe, mesh: Mesh) -> State:
 
 
 def shardings_of(abstract: Any) -> Any:
-    """The shardings alone, of a tree of jax.ShapeDtypeStruct."""
+    """The shardings of a tree of jax.ShapeDtypeStruct."""
     return jax.tree.map(lambda x: x.sharding, abstract)
 
 
@@ -229,7 +229,7 @@ def starter(recipe: Recipe, mesh: Mesh) -> Callable[[jax.Array], State]:
 def lower(
     recipe: Recipe, mesh: Mesh, batch_size: int, seq_len: int, packed: bool = False
 ) -> jax.stages.Lowered:
-    """The step, traced for a mesh and a batch's shape, and not yet compiled. Allocates nothing."""
+    """The step, traced for a mesh and a batch's shape, not compiled. Allocates nothing."""
     everywhere = NamedSharding(mesh, PartitionSpec())
     rows = NamedSharding(mesh, PartitionSpec(meshes.ROWS))
     tokens_BS = jax.ShapeDtypeStruct((batch_size, seq_len), jnp.int32, sharding=rows)
@@ -248,5 +248,5 @@ def lower(
 def compiled(
     recipe: Recipe, mesh: Mesh, batch_size: int, seq_len: int, packed: bool
 ) -> jax.stages.Compiled:
-    """The step, ready to run: `compiled(...)(state, batch, rates)`. `state` is donated."""
+    """The compiled step: `compiled(...)(state, batch, rates)`. `state` is donated."""
     return lower(recipe, mesh, batch_size, seq_len, packed).compile()

@@ -1,7 +1,7 @@
-"""Training, as one recipe that reads from top to bottom. It talks to nobody: it takes batches,
-yields metrics, and leaves checkpoints in a folder. Every batch and key is a function of (seed,
-step), so a run that was killed and resumed ends with the same parameters and moments, bit for bit,
-on the same devices, versions, flags, number of threads and cores they may run on."""
+"""The training loop. It takes batches, yields metrics and writes checkpoints to a folder; it has no
+other effects. Every batch and key is a function of (seed, step), so a run that was killed and
+resumed ends with the same parameters and moments, bit for bit, on the same devices, versions,
+flags, number of threads and available cores."""
 
 import math
 import time
@@ -27,28 +27,28 @@ from engine.training import step as training_step
 from engine.training.step import Figures, Recipe, State
 
 PACE_WINDOW = 5  # steps over which throughput is measured
-MOST_SKIPPED = 10  # bad steps in a row, after which a run that skips them stops
+MOST_SKIPPED = 10  # bad steps in a row; a run that skips bad steps then stops
 
 
 class Metrics(NamedTuple):
-    """What is known after a step."""
+    """The measurements of a step."""
 
     step: int  # finished steps, from 1
     loss: float  # nats per scored token, of the batch before the update
     bpb: float  # the same in bits per byte, at the text's mean bytes per token
     grad_norm: float  # global, before clipping
     param_norm: float  # global, before the update
-    learning_rate: float  # of the matrices
-    tokens: int  # trained on so far, earlier attempts and padding included
+    learning_rate: float  # of matrices
+    tokens: int  # in the whole run, earlier attempts and padding included
     skipped: bool  # whether the step was bad and changed nothing; its loss may not be finite
-    saving: bool = False  # whether a checkpoint of this step is begun next
-    tokens_per_second: float | None = None  # over the last 5 steps, once in 5 steps
+    saving: bool = False  # whether a checkpoint of this step comes next
+    tokens_per_second: float | None = None  # over the last 5 steps, every 5 steps
     mfu: float | None = None  # model FLOPs utilisation at that pace, see `_Reporter`
-    compile_seconds: float | None = None  # spent before the first step of this process
+    compile_seconds: float | None = None  # before the first step of this process
 
 
 class Diverged(Exception):
-    """Training stopped at `step`, whose loss or gradient norm was bad; the message says how."""
+    """Training stopped at `step`, whose loss or gradient norm was bad; the message says why."""
 
     def __init__(self, step: int, why: str) -> None:
         super().__init__(
@@ -58,7 +58,8 @@ class Diverged(Exception):
 
 
 class OutOfMemory(Exception):
-    """The devices cannot hold this; the message says what was asked for and what would fit."""
+    """The devices do not have enough memory; the message says what was asked for and what would
+    fit."""
 
 
 class Profile(NamedTuple):
@@ -89,20 +90,21 @@ def train(
 ) -> Iterator[Metrics]:
     """Train `decoder` on `sampler`'s batches and yield each step's metrics.
 
-    Continues after the newest complete checkpoint in `checkpoints` or any of `resume_from`, and
-    yields nothing if that one is the last. A fresh run starts from parameters drawn by `seed`
-    (0 … 2³² − 1), or from `start_from`. Writes to `checkpoints` only: `<checkpoints>/<step>` every
+    Continues after the newest complete checkpoint in `checkpoints` or any of `resume_from`; if that
+    is the last step, yields nothing. A new run starts from parameters drawn by `seed` (0 … 2³² −
+    1), or from `start_from`. Writes only to `checkpoints`: `<checkpoints>/<step>` every
     `checkpoint_every` steps, every `checkpoint_seconds` of `clock`, at the end, and when `stop`
-    says so after a step, which ends the run early. The last one is complete when the iterator
-    ends. A step's metrics are yielded before its checkpoint is begun, so who writes them down
-    before asking for more has no gap in the curve after a resume.
+    returns true after a step, which ends the run early. The last checkpoint is complete when the
+    iterator ends. A step's metrics are yielded before its checkpoint starts, so a caller that
+    stores them at once has no gap in the curve after a resume.
 
-    Several processes (`engine.model.processes`) call it alike, with folders that they share. Each
-    reads its own rows and yields the same metrics; `stop` in one ends the run in all, a step later.
+    Several processes (`engine.model.processes`) call it with equal arguments and shared folders.
+    Each reads its own rows and yields the same metrics; `stop` in one ends the run in all, a step
+    later.
 
-    `optimizer` and `rates` stand in the place of those that `config` declares.
-    `peak_flops` (FLOP/s of one device) is for the metrics only. Raises WrongTokens, BadMesh,
-    BadCheckpoint and OutOfMemory, and Diverged after the metrics of all earlier steps.
+    `optimizer` and `rates` replace those that `config` declares. `peak_flops` (FLOP/s of one
+    device) is for the metrics only. Raises WrongTokens, BadMesh, BadCheckpoint and OutOfMemory;
+    raises Diverged after the metrics of all earlier steps.
     """
     _refuse_what_cannot_work(decoder, config, sampler)
     mesh = meshes.make(decoder.compute.mesh, devices)
@@ -123,9 +125,9 @@ def train(
     tracer = _Tracer(profile)
     with checkpoint.manager(checkpoints, config.keep_checkpoints, config.keep_every) as saver:
         if done == config.num_train_steps and _newest([checkpoints]) != [done]:
-            _save(saver, done, state)  # finished elsewhere
+            _save(saver, done, state)  # the last step was saved elsewhere
         numbers = range(done + 1, config.num_train_steps + 1)
-        unread = None  # the step before: its figures are fetched while the next one computes
+        unread = None  # the previous step: its figures are fetched while the next one computes
         saved_at = clock()
         agree = processes.Agreement(mesh)
         with (
@@ -144,7 +146,7 @@ def train(
                 aged = not due and clock() - saved_at >= (config.checkpoint_seconds or math.inf)
                 stopping, aged = agree(stop(), aged)
                 if due or aged or stopping:
-                    # Which also refuses to save what is not finite.
+                    # `report` also raises before figures that are not finite would be saved.
                     yield report(*unread)._replace(saving=True)
                     unread = None
                     _save(saver, number, state)
@@ -182,7 +184,7 @@ def _begin(
     start_from: Params | None,
     folders: Sequence[Path],
 ) -> tuple[State, int]:
-    """The state to go on from and how many steps it has behind it."""
+    """The state to continue from and the number of its finished steps."""
     like = training_step.abstract_state(recipe, mesh)
     newest = _newest(folders)
     number = max(newest)
@@ -197,7 +199,7 @@ def _begin(
         given = jax.device_put(start_from, training_step.shardings_of(like.params))
 
         def begin(params: Params) -> State:
-            # Copied, because the first step is given the state to overwrite.
+            # A copy, because the first step overwrites the state that it gets.
             return training_step.initial(recipe, jax.tree.map(jnp.copy, params))
 
         return jax.jit(begin, out_shardings=training_step.shardings_of(like))(given), 0
@@ -215,8 +217,8 @@ def _begin(
 
 
 def _newest(folders: Sequence[Path]) -> list[int]:
-    """The step of the newest complete checkpoint in each folder, or 0. A shared folder may not look
-    the same from every host; what the first process sees counts."""
+    """The step of the newest complete checkpoint in each folder, or 0. A shared folder may look
+    different on each host; the first process decides."""
     return processes.as_first([checkpoint.latest(folder) or 0 for folder in folders])
 
 
@@ -228,7 +230,7 @@ def _save(saver: ocp.CheckpointManager, number: int, state: State) -> None:
 def _memory_in_words(
     decoder: Model, config: TrainConfig, mesh: jax.sharding.Mesh
 ) -> Iterator[None]:
-    """Turns XLA's word that memory is out into OutOfMemory."""
+    """Turn XLA's out-of-memory error into OutOfMemory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -248,12 +250,12 @@ def _memory_in_words(
 
 
 class _Reporter:
-    """Makes metrics of a step's figures, once they are there, and keeps the pace.
+    """Makes metrics from a step's figures once they are available, and measures throughput.
 
-    Tokens a second are over windows of steps. The first step starts the clock, so compiling does
-    not count; saving and whoever reads the metrics do, since a run takes that time too. MFU is
-    what the built-in model costs by `flops.model_flops` (attention as the full square, look-up and
-    recomputation not counted) at that pace, as a part of all devices' peak.
+    Tokens per second are over windows of steps. The clock starts at the first step, so compiling
+    does not count; saving and the caller's time do, because the run takes that time, too. MFU is
+    the FLOPs of the built-in model by `flops.model_flops` (attention as the full square; look-up
+    and recomputation not counted) at that pace, as a fraction of all devices' peak.
     """
 
     def __init__(
@@ -278,7 +280,7 @@ class _Reporter:
         self._steps = 0
 
     def __call__(self, number: int, figures: Figures) -> Metrics:
-        """Raises Diverged if the step was bad and the run is not to go on."""
+        """Raises Diverged if the step was bad and the run must stop."""
         loss, grad_norm, param_norm, bad_steps = (x.item() for x in jax.device_get(figures))
         if bad_steps > (MOST_SKIPPED if self._config.on_bad_step == "skip" else 0):
             raise Diverged(number, self._complaint(loss, grad_norm, param_norm, bad_steps))
@@ -325,7 +327,7 @@ class _Reporter:
 
 
 class _Tracer:
-    """Traces the steps that a profile names."""
+    """Traces the steps of a profile."""
 
     def __init__(self, profile: Profile | None) -> None:
         self._profile, self._running = profile, False

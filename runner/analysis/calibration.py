@@ -1,8 +1,8 @@
-"""How well people's confidence fits what happened. Pure.
+"""Whether people's confidence matches the outcomes. Pure.
 
-Of each prediction that was confirmed or refuted: the confidence p that was sealed, and whether it
-came true. The Brier score is the mean of (p − outcome)² (Brier 1950): 0 is perfect, 0.25 is what
-saying 50 % to everything earns. An inconclusive verdict scores nothing and is counted.
+For each prediction that was confirmed or refuted: the sealed confidence p, and whether it came
+true. The Brier score is the mean of (p − outcome)² (Brier 1950): 0 is perfect, and always saying 50
+% gives 0.25. An inconclusive verdict has no score and is only counted.
 """
 
 from collections.abc import Iterable
@@ -13,33 +13,33 @@ from scipy.stats import binomtest
 
 from runner.schema.record import Verdict
 
-EDGES = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the confidences that are looked at together
+EDGES = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # bins of confidence
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Predictions of about the same confidence."""
+    """Predictions with similar confidence."""
 
     low: float
     high: float
     n: int
     confidence: float  # their mean
-    share: float  # of them that came true
-    interval: tuple[float, float]  # 95 % of that share (Wilson 1927)
+    share: float  # the fraction that came true
+    interval: tuple[float, float]  # its 95 % interval (Wilson 1927)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of one person, or of all."""
+    """The calibration of one person, or of all."""
 
-    n: int  # predictions that came true or did not
+    n: int  # confirmed or refuted predictions
     inconclusive: int
-    brier: float | None  # None: of nothing
+    brier: float | None  # None: there are none
     bins: tuple[Bin, ...]
 
 
 def calibration(verdicts: Iterable[Verdict]) -> Calibration:
-    """Score predictions by how they came out."""
+    """Score predictions by their verdicts."""
     told, open_ = [], 0
     for verdict in verdicts:
         if verdict.outcome == "inconclusive":
@@ -60,6 +60,6 @@ def _bins(told: list[tuple[float, bool]]) -> Iterable[Bin]:
 
 
 def wilson(true: int, n: int) -> tuple[float, float]:
-    """95 % of the share of which `true` of `n` are a sample (Wilson 1927)."""
+    """The 95 % interval of a fraction, from `true` of `n` (Wilson 1927)."""
     found = binomtest(true, n).proportion_ci(method="wilson")
     return float(found.low), float(found.high)

@@ -1,4 +1,4 @@
-"""What figures are figures of. Figures on different text, or over another number of tokens, are
+"""Which figures may be compared. Figures on different text, or over another number of tokens, are
 never compared, ranked or put on one curve. Pure."""
 
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from runner.schema import record
 
 @dataclass(frozen=True)
 class Scored:
-    """So many tokens of one text."""
+    """A number of tokens of one text."""
 
     source: str
     tokenizer: str
-    validation_sha256: str  # of the text; of what steps made, the fingerprint
+    validation_sha256: str  # of the text; for an output of a step, its fingerprint
     eval_tokens: int
 
     @property
     def text(self) -> tuple[str, int]:
-        """What tells figures that may be compared, whatever they are called."""
+        """The identity of the text and the number of tokens; equal for comparable figures."""
         return self.validation_sha256, self.eval_tokens
 
 
 def scored_on(plan: record.Plan) -> Scored | None:
-    """What the plan's figures are figures of; None where that is not one thing."""
+    """What the plan's figures are computed on; None if that is not one text."""
     if plan.data:
         data = plan.data
         return Scored(data.source, data.tokenizer, data.validation_sha256, plan.eval.tokens)

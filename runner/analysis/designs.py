@@ -1,4 +1,4 @@
-"""Which plans are one design, which runs come to the same, and how designs differ. Pure."""
+"""Whether two plans have the same design, which runs are the same, and how designs differ. Pure."""
 
 import hashlib
 from typing import Any
@@ -11,16 +11,16 @@ from runner.schema import record, step_graph
 
 
 def same_design(one: record.Plan, other: record.Plan) -> bool:
-    """Whether two plans are one design, whatever lab has computed their fingerprints. All rungs of
-    a ladder that predictions speak of are one."""
+    """Whether two plans have the same design, independent of the lab that computed their
+    fingerprints. If predictions are about arms of a ladder, all its rungs are one design."""
     if one.rung and other.rung and one.rung.n != other.rung.n:
         return one.rung.ladder == other.rung.ladder is not None and _rest(one) == _rest(other)
     return one.fingerprint == other.fingerprint or not design_diff(one, other)
 
 
 def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
-    """What of two designs is not the same, as lines of a diff: whole arms, keys of those that both
-    have, seeds, steps of a graph, text, evaluation and devices."""
+    """How two designs differ, as lines of a diff: whole arms, keys of common arms, seeds, steps of
+    a graph, text, evaluation and devices."""
     lines = []
     arms = _arms(before), _arms(after)
     for name in sorted(before.arms.keys() | after.arms.keys()):
@@ -30,16 +30,16 @@ def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
         else:
             lines.append(f"{'-' if one else '+'} arms.{name}")
     lines += _changed("", _rest(before), _rest(after))
-    if not (before.data and after.data):  # or else the arms have said it
+    if not (before.data and after.data):  # otherwise the arms show it
         found = step_graph.differences(before.steps, after.steps)
         lines += [f"! {name}: {why}" for name, why in found]
     return lines
 
 
 def _arms(plan: record.Plan) -> dict[str, dict[str, Any]]:
-    """What decides how each arm comes out, and not with which lab or how it is computed: model and
-    recipe; the functions of the experiment's own that its training calls, what these are told and
-    their code; and in what it is computed where that is said."""
+    """What determines the results of each arm, without the lab's version and most of how it is
+    computed: model and recipe; the own functions that its training calls, their options and code;
+    and the dtype if it is set."""
     steps = {arm: plan.steps[name] for (arm, _), name in plan.trained().items()}
     found = {}
     for name, arm in plan.arms.items():
@@ -75,8 +75,8 @@ def _changed(under: str, before: dict[str, Any], after: dict[str, Any]) -> list[
 
 
 def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
-    """{(arm, seed): a digest that is the same for runs that come to the same}: equal models,
-    recipes and seeds on the same text, scored alike, whatever plan they are in."""
+    """{(arm, seed): a digest that is equal for equal runs}: equal models, recipes and seeds on the
+    same text with the same evaluation, in any plan."""
     found, trained, scored = {}, plan.trained(), scored_on(plan)
     alike = {name: _comes_to(arm) for name, arm in _arms(plan).items()}
     for arm, seed in plan.runs():
@@ -89,14 +89,14 @@ def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
 
 
 def _comes_to(arm: dict[str, Any]) -> list[Any]:
-    """What of an arm its figures follow from: its own code only where that is called."""
+    """The parts of an arm that determine its figures: own code only if it is called."""
     train = {key: value for key, value in arm["train"].items() if key not in SAVING}
     own = [arm[key] for key in ("own", "options", "dtype", "code")] if arm["own"] else []
     return [arm["model"], train, own]
 
 
 def pooled(plan: record.Plan) -> str:
-    """What of a design is averaged, as a clause."""
+    """What a design averages, as a clause."""
     seeds = ", ".join(map(str, plan.seeds))
     if len(plan.seeds) == 1:
         return f"each figure is that of the one seed {seeds}"

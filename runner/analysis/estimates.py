@@ -1,28 +1,28 @@
-"""What a prediction is about, estimated from a plan's figures, with its 95 % interval. Pure.
+"""Estimates what a prediction is about from a plan's figures, with its 95 % interval. Pure.
 
-*An arm*: its mean over n seeds, x ± t(0.975, n−1)·SE; with `versus`, of the differences over the
-seeds that both arms share. Where no seed changes any figure of these arms (code of an experiment's
-own need not look at it), they are one run, and there is no interval.
+*An arm*: its mean over n seeds, x ± t(0.975, n−1)·SE; with `versus`, the mean difference over the
+seeds that both arms share. If no seed changes any figure of these arms (own code need not use it),
+they count as one run, and there is no interval.
 
-*An order* of k arms, best first: the least of the k−1 steps from an arm to the next, each the mean
-difference over n seeds. The steps' intervals hold together with 95 %: each is made at
-1 − 0.05/(k−1) (Bonferroni). Then the least step lies between the least of their lower ends and the
-least of their upper ends; so it is above 0 for sure where all are, and not where one is not. Of two
-arms this is the difference itself.
+*An order* of k arms, best first: the smallest of the k−1 steps from an arm to the next, each the
+mean difference over n seeds. The steps' intervals hold together with 95 %: each has the level 1 −
+0.05/(k−1) (Bonferroni). Then the smallest step is between the minimum of their lower ends and the
+minimum of their upper ends; so it is surely above 0 if all are. For two arms this is the difference
+itself.
 
-*An exponent*: b of L = a·C^(−b) + c, fitted on all runs, and all b that the profile likelihood
-leaves (`scaling.exponent`), with each run as a point and with each size's mean over its seeds as
-one, whichever leaves more. n counts runs. One seed will do, as the error shows off the curve. What
-C counts is known before, but for hardware FLOPs: those are an arm's tokens over the tokens a second
-that its jobs reported (their mean over seeds, so that an arm stays one size), times what its
-devices could have done in a second.
+*An exponent*: b of L = a·C^(−b) + c, fitted to all runs, with the interval of its profile
+likelihood (`scaling.exponent`): once with each run as a point and once with each size's mean over
+its seeds, and the wider one counts. n counts runs. One seed is enough, because deviations from the
+curve show the error. C is known from the plan, except for hardware FLOPs: these are an arm's tokens
+over the tokens per second that its jobs reported (the mean over seeds, so that an arm stays one
+size), times the peak FLOP/s of its devices.
 
 *A larger run*: its figures over the forecast of the smaller arms, by their means over seeds, less
-1. The forecast is taken as the number it was, which is what was predicted about: that it may have
-been lucky is not in the interval, which is the one of a mean over the larger arm's n seeds. The
-forecast's own interval is said beside it.
+1. The forecast counts as an exact number, because the prediction was about it: the interval is that
+of a mean over the larger arm's n seeds and does not include the forecast's own error. The
+forecast's interval is shown beside it.
 
-What is computed by search is rounded to DIGITS, so that another machine computes the same.
+Results of a numerical search are rounded to DIGITS, so that another machine gets the same.
 """
 
 import math
@@ -38,29 +38,29 @@ from runner.analysis import scaling
 from runner.lib.format import first_of
 from runner.schema import prediction_forms, record
 
-Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb; None: there is none
-Interval = tuple[float, float]  # both ends belong to it
-DIGITS = 5  # significant ones, of what is found by search
+Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb, or None
+Interval = tuple[float, float]  # both ends are included
+DIGITS = 5  # significant digits of results of a search
 LEVEL = 0.95
-MAX_NAMED = 6  # arms, or runs without a figure
+MAX_NAMED = 6  # arms, or runs without a figure, in a sentence
 _UNITS = {"eval/bpb": " bpb"}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and where it may lie."""
+    """A number and its interval."""
 
-    what: str  # in words
+    what: str  # what was estimated, as text
     value: float
     interval: Interval
-    n: int  # seeds; of an exponent, runs
+    n: int  # seeds; for an exponent, runs
     unit: str = ""
-    error: float | None = None  # the standard error, of a mean
+    error: float | None = None  # standard error of a mean
     kind: str = "95 % interval"
 
 
 class NoEstimate(ValueError):
-    """There is none, or none with an interval; the message says why."""
+    """There is no estimate, or none with an interval; the message says why."""
 
     def __init__(self, why: str, n: int, value: float | None = None) -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ def estimate(
     figures: Figures,
     speeds: Figures = MappingProxyType({}),
 ) -> Estimate:
-    """What the prediction is about. `speeds` are runs' tokens a second. Raises NoEstimate."""
+    """The estimate for a prediction. `speeds` are runs' tokens per second. Raises NoEstimate."""
     seeds, arms = plan.seeds, prediction.arms
     if above := [arm for arm in arms if arm not in plan.arms]:
         rung = f"rung {plan.rung.n} of {plan.rung.of}" if plan.rung else "the plan"
@@ -110,7 +110,7 @@ def estimate(
 
 
 def _change(arms: Iterable[str], values: Mapping[str, list[float]]) -> bool:
-    """Whether seeds change any figure of these arms."""
+    """Whether the seed changes any figure of these arms."""
     return any(len({*values[arm]}) > 1 for arm in arms)
 
 
@@ -177,7 +177,7 @@ def _forecast_error(
 
 
 def _spent(prediction: record.Prediction, plan: record.Plan, arm: str, speeds: Figures) -> float:
-    """The C of one run of the arm. Raises NoEstimate where nobody measured it."""
+    """The C of one run of the arm. Raises NoEstimate if it was not measured."""
     planned, resources = plan.arms[arm], plan.resources
     if prediction.axis != "hardware_flops":
         return prediction_forms.spent(planned, prediction.axis or "model_flops")
@@ -185,41 +185,41 @@ def _spent(prediction: record.Prediction, plan: record.Plan, arm: str, speeds: F
     if len(reported) < len(plan.seeds):
         raise NoEstimate(f"no speed is known of {arm}, and so no hardware FLOPs", 0)
     kind = plan.kinds.get(resources.kind)
-    # Which device it was is of no matter for a law: it moves all sizes alike.
+    # An unknown device does not matter for a law: the factor is the same for all sizes.
     a_second = resources.count * (kind.peak_flops if kind else 1.0)
     return planned.tokens / fmean(reported) * a_second
 
 
 # ── Means and their intervals ────────────────────────────────────────────────────────────────
-# Figures lie within `runner.lib.bounds`, so that their squares can be computed with. `statistics`
-# computes in fractions: equal values have themselves as mean and 0 as deviation.
+# Figures are within `runner.lib.bounds`, so their squares do not overflow. `statistics` computes in
+# fractions: equal values have exactly themselves as mean and deviation 0.
 
 
 def standard_error(values: list[float]) -> float:
-    """Of the mean of two values or more."""
+    """The standard error of the mean of at least two values."""
     return float(stdev(values)) / math.sqrt(len(values))
 
 
 def interval_of(values: list[float], level: float = LEVEL) -> Interval:
-    """The mean's interval by the t distribution, x ± t((1 + level)/2, n−1)·SE, of two values or
-    more."""
+    """The interval of the mean by the t distribution, x ± t((1 + level)/2, n−1)·SE, for at least
+    two values."""
     around = float(stdtrit(len(values) - 1, (1 + level) / 2)) * standard_error(values)
     return mean(values) - around, mean(values) + around
 
 
 def deviation(values: list[float]) -> float | None:
-    """Their standard deviation (n − 1); None for fewer than two."""
+    """The standard deviation (n − 1); None for fewer than two values."""
     return float(stdev(values)) if len(values) > 1 else None
 
 
 def spread_over_seeds(values: list[float]) -> float | None:
     """The standard deviation of an arm's figures over its seeds (n − 1); None for fewer than two,
-    and where no seed changed the figure, which then is that of one run."""
+    and if the seed does not change the figure, which then counts as one run."""
     return None if len({*values}) == 1 else deviation(values)
 
 
 def figure(value: float, decimals: int) -> str:
-    """`value` for people: fixed decimals and a true minus; scientific where it is huge."""
+    """`value` as text: fixed decimals and a true minus sign; scientific if it is huge."""
     text = f"{value:.4e}" if abs(value) >= 1e6 else f"{value:.{decimals}f}"
     if text.startswith("-") and not text.strip("-0."):
         text = text[1:]
@@ -227,7 +227,7 @@ def figure(value: float, decimals: int) -> str:
 
 
 def two_digits(value: float) -> int:
-    """The decimals that show two digits of `value`."""
+    """How many decimals show two significant digits of `value`."""
     return min(max(2, 1 - math.floor(math.log10(value))), 15) if value > 0 else 4
 
 

@@ -1,13 +1,13 @@
-"""How good a larger run will be, from smaller ones: which runs may be put on one curve, the law
-through them, and an interval for one run more. Pure.
+"""Forecasts a larger run from smaller ones: which runs may be on one curve, the law through them,
+and an interval for one more run. Pure.
 
-Runs carry a law together if they are a ladder of one dial: trained and scored on the same text,
-over the same number of tokens, alike in all that a size does not set, and growing in parameters and
-tokens together. The law goes through the means of the rungs over their seeds. Its interval
-(`scaling.forecast`) is the wider one of two: with each rung as a point, since what is off at a size
-is off in all of its seeds; and with each run as a point, since rungs may lie on a curve by luck
-where seeds lie apart. To it comes, in quadrature, the spread of a single run, by Student's t over
-the seeds that were seen.
+Runs form a ladder if only their size differs: trained and scored on the same text, over the same
+number of tokens, equal in everything that the size does not set, and growing in parameters and
+tokens together. The law is fitted to the means of the rungs over their seeds. Its interval
+(`scaling.forecast`) is the wider of two: with each rung as a point, because an error of a size is
+common to all of its seeds; and with each run as a point, because rungs may be on a curve by chance
+although seeds differ. The spread of a single run is added in quadrature, by Student's t over the
+available seeds.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from runner.schema.record import Execution, Plan, PlannedArm, Run
 
 LEVEL = 0.9
 
-# What a dial sets. All else has to be alike on a ladder.
+# The keys that the size sets. Everything else must be equal on a ladder.
 SIZES = {"hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim"}
 LENGTHS = {"train_batch_size", "gradient_accumulation_steps", "num_train_steps"}
 RATES = {"learning_rate", "adam_learning_rate", "weight_decay"}
@@ -38,7 +38,7 @@ SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_ev
 
 
 class Design(Record):
-    """A run as far as it is known before: what it takes, and what it may be compared with."""
+    """What is known of a run in advance: its size, and what it may be compared with."""
 
     arm: str
     seed: int
@@ -47,12 +47,12 @@ class Design(Record):
     parameters: float = Field(gt=0)
     hardware_flops: float | None = Field(default=None, gt=0)
     text: str  # digest of the text, or fingerprint of the step that made it
-    targets: int  # tokens of it that are scored
-    recipe: str  # digest of all that a dial leaves alone
-    config: str  # digest of the whole configuration, but for the seed and how often it is saved
+    targets: int  # how many of its tokens are scored
+    recipe: str  # digest of everything that the size does not set
+    config: str  # digest of the whole configuration, without seed and checkpoint interval
 
     def on(self, axis: Axis) -> float | None:
-        """Where it lies on an axis; None if nobody measured that."""
+        """Its size on an axis; None if it was not measured."""
         found: float | None = getattr(self, axis)
         return found
 
@@ -63,7 +63,7 @@ class Design(Record):
 
 
 class Point(Design):
-    """A run that has been scored by the lab."""
+    """A run that the lab has scored."""
 
     run: str  # `<execution>.<arm>.s<seed>`
     loss: float = Field(gt=0)  # eval/bpb
@@ -71,13 +71,13 @@ class Point(Design):
 
 
 class Curve(Record):
-    """The law, L = a·(C/at)^(−b) + c."""
+    """A law, L = a·(C/at)^(−b) + c."""
 
     a: float
     b: float
     c: float
     at: float
-    stated_floor: bool = False  # c was stated, and not fitted
+    stated_floor: bool = False  # c was given, not fitted
     words: str
 
     def loss(self, at: float) -> float:
@@ -86,7 +86,7 @@ class Curve(Record):
 
 
 class Forecast(Record):
-    """What is said of one run before it is made."""
+    """The forecast of one run."""
 
     axis: Axis
     at: float
@@ -97,15 +97,15 @@ class Forecast(Record):
     law: Curve
     of_the_law: tuple[float, float]  # its interval without the spread of a single run
     noise: float  # relative standard deviation of one run
-    freedom: int  # degrees of freedom by which that is known
+    freedom: int  # degrees of freedom of that estimate
     rungs: int
     runs: int
-    reach: float  # how many times the largest C of the ladder
+    reach: float  # C as a multiple of the ladder's largest C
     words: tuple[str, ...] = ()  # what the interval does not cover
 
     @property
     def sentence(self) -> str:
-        """The forecast in words."""
+        """The forecast as a sentence."""
         return (
             f"{self.loss:.4f} bits per byte, {self.level:.0%} interval {self.low:.4f} to "
             f"{self.high:.4f}, at {self.at:.3g} {AXES[self.axis]}, {self.reach:.3g} times the "
@@ -114,7 +114,7 @@ class Forecast(Record):
 
 
 class Refusal(Record):
-    """Why nothing is forecast, and what would help."""
+    """Why there is no forecast, and what would help."""
 
     words: str
 
@@ -123,8 +123,8 @@ class Refusal(Record):
 
 
 def design_of(plan: Plan, arm: str, seed: int | None = None) -> Design | None:
-    """A planned run, the arm's first one if there is no seed; None where the plan does not say on
-    what it would be scored, and of a model of the experiment's own."""
+    """A planned run, by default the arm's first one; None if the plan does not say what it will be
+    scored on, and for an own model."""
     scored, planned = scored_on(plan), plan.arms[arm]
     model, flops, parameters = planned.labs, planned.model_flops, planned.parameters
     if scored is None or model is None or flops is None or parameters is None:
@@ -145,7 +145,7 @@ def design_of(plan: Plan, arm: str, seed: int | None = None) -> Design | None:
 
 
 def points_of(execution: Execution, runs: Iterable[Run]) -> list[Point]:
-    """The runs of an execution that ended with the lab's own figure."""
+    """The runs of an execution that have a figure from the lab."""
     found = []
     for run in runs:
         design = design_of(execution.plan, run.arm, run.seed)
@@ -157,8 +157,8 @@ def points_of(execution: Execution, runs: Iterable[Run]) -> list[Point]:
 
 
 def ladder_of(points: Iterable[Point], design: Design, axis: Axis = "model_flops") -> list[Point]:
-    """The points that a forecast of `design` may rest on, smallest first: of its ladder and
-    smaller, each trained model once."""
+    """The points for a forecast of `design`, smallest first: the smaller runs of its ladder, each
+    trained model once."""
     there, seen, found = design.on(axis), set[str](), list[Point]()
     for point in points:
         here = point.on(axis)
@@ -181,7 +181,7 @@ def _trained_on(plan: Plan, arm: str, seed: int) -> list[str]:
 
 def _recipe(model: ModelConfig, arm: PlannedArm, text: list[str]) -> str:
     known = _known(model, arm, SIZES | LENGTHS | RATES | SAVING)
-    # Written as fractions they are alike on all rungs; as steps they follow the run's length.
+    # Fractions are equal on all rungs; numbers of steps depend on the run's length.
     steps = {key for key in ("warmup", "decay") if isinstance(known.get(key), int)}
     return _digest({key: known[key] for key in known.keys() - steps} | {"trained on": text})
 
@@ -207,11 +207,11 @@ def forecast(
     level: float = LEVEL,
     floor: float | None = None,
 ) -> Forecast | Refusal:
-    """One run's eval/bpb at `at` on this axis, with the interval that holds it with probability
-    `level`, if the law has this form; or why these points do not say.
+    """One run's eval/bpb at `at` on this axis, with an interval that holds it with probability
+    `level` if the law has this form; or a Refusal that says why these points are not enough.
 
-    A `floor` is stated, in bits per byte, where points are too few or too close together to tell it
-    from; the interval then holds what any floor from 0 to twice as much would say.
+    `floor`, in bits per byte, is given if the points are too few or too close to fit it; the
+    interval then covers every floor from 0 to twice this value.
     """
     if words := why_not(points, axis):
         return Refusal(words=words)
@@ -260,7 +260,7 @@ def forecast(
 
 
 def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
-    """Why these runs are no ladder of one dial, in a sentence; None if they are one."""
+    """Why these runs are no ladder, as a sentence; None if they are."""
     if not points:
         return "no run of the lab has a figure to begin with; run some smaller sizes first"
     unknown = [point.run for point in points if point.on(axis) is None]
@@ -306,7 +306,7 @@ def _rungs(points: Sequence[Point], axis: Axis) -> dict[float, list[float]]:
 
 def _noise(rungs: dict[float, list[float]], law: scaling.Law) -> tuple[float, int]:
     """The relative standard deviation of one run and its degrees of freedom: between the seeds of a
-    rung, pooled; or of what the law leaves, where no rung has two seeds."""
+    rung, pooled; or from the residuals of the law if no rung has two seeds."""
     freedom = sum(len(losses) - 1 for losses in rungs.values())
     if not freedom:
         left = law.n - (2 if law.pinned else 3)

@@ -1,7 +1,7 @@
-"""What a design can tell, before it runs. Pure.
+"""What a design can detect, before it runs. Pure.
 
-A prediction is judged by the interval x ± t(0.975, n−1)·SE over n seeds (`verdicts`). So a true
-difference shows where this interval leaves zero out; how often it does is a matter of the
+A prediction is judged by the interval x ± t(0.975, n−1)·SE over n seeds (`verdicts`). A true
+difference is detected if this interval excludes zero; how often that happens follows from the
 noncentral t distribution with n−1 degrees of freedom (Cohen 1988, 2.5).
 """
 
@@ -18,24 +18,24 @@ from runner.analysis.estimates import figure, two_digits
 from runner.analysis.verdicts import Expectation, parse_expect
 from runner.schema.record import Plan, Prediction, Spread
 
-SHOWN = 0.8  # how often a difference has to show that is called one that would
-SHARE = "four times in five"  # which that is
-FEWEST_ARMS = 3  # of two seeds or more, before a lab's spread is called known
-ALIKE = 10  # so many times more or less model FLOPs: runs whose spread tells of each other's
+SHOWN = 0.8  # the power that counts as enough
+SHARE = "four times in five"  # the same in words
+FEWEST_ARMS = 3  # with at least two seeds, before the lab's spread counts as known
+ALIKE = 10  # factor in model FLOPs within which runs are expected to have the same spread
 
 
 @dataclass(frozen=True)
 class Seen:
-    """An arm that was trained and scored, as far as its spread is of use for others."""
+    """An arm that was trained and scored; its spread helps to predict others'."""
 
-    model_flops: int  # of one of its runs
+    model_flops: int  # of one run
     figures: tuple[float, ...]  # over its seeds
 
 
 def of_such_runs(plan: Plan, seen: Iterable[Seen]) -> Spread | None:
-    """The spread of runs as a plan has them, from arms that were scored on the same text: of those
-    whose runs took at least 1/ALIKE and at most ALIKE times its FLOPs. What was run again with
-    equal bits counts once. None where too few are known."""
+    """The spread to expect for a plan, from arms that were scored on the same text and whose runs
+    took between 1/ALIKE and ALIKE times its FLOPs. Repetitions with equal bits count once. None if
+    too few are known."""
     costs = [arm.model_flops for arm in plan.arms.values() if arm.model_flops is not None]
     if not costs:
         return None
@@ -44,8 +44,9 @@ def of_such_runs(plan: Plan, seen: Iterable[Seen]) -> Spread | None:
 
 
 def known_spread(arms: Iterable[Sequence[float]]) -> Spread | None:
-    """The spread between seeds, pooled over arms: each one's figures over its seeds. None where
-    fewer than FEWEST_ARMS have two. Arms whose figures no seed has changed tell nothing of it."""
+    """The spread between seeds, pooled over arms; each arm is its figures over its seeds. None if
+    fewer than FEWEST_ARMS have two seeds. Arms whose figures do not depend on the seed do not
+    count."""
     kept = [list(figures) for figures in arms if len({*figures}) > 1]
     if len(kept) < FEWEST_ARMS:
         return None
@@ -56,19 +57,18 @@ def known_spread(arms: Iterable[Sequence[float]]) -> Spread | None:
 
 
 def power(effect: float, seeds: int) -> float:
-    """How often the 95 % interval over two seeds or more leaves zero out, where a seed's value is
-    off zero on average by so many of its standard deviations. At least 0.05, which is how often it
-    errs."""
+    """How often the 95 % interval over at least two seeds excludes zero, if the mean is `effect`
+    standard deviations (of a seed's value) away from zero. At least 0.05, the error rate."""
     freedom, critical = seeds - 1, float(stdtrit(seeds - 1, 0.975))
     off = abs(effect) * math.sqrt(seeds)
     above, below = 1 - nctdtr(freedom, off, critical), nctdtr(freedom, off, -critical)
-    # Far off zero the other side is nothing, and SciPy computes no number for it.
+    # Far from zero the other tail is negligible, and SciPy returns nan for it.
     return float(above + (below if math.isfinite(below) else 0.0))
 
 
 def smallest_difference(deviation: float, seeds: int) -> float:
-    """The smallest true difference that shows in SHOWN of all cases over two seeds or more, which
-    are so far apart."""
+    """The smallest true difference that is detected with power SHOWN over at least two seeds with
+    this standard deviation."""
 
     def short(effect: float) -> float:
         return power(effect, seeds) - SHOWN
@@ -80,30 +80,30 @@ def smallest_difference(deviation: float, seeds: int) -> float:
 
 
 def smallest_tolerance(deviation: float, seeds: int) -> float:
-    """The smallest a for which `x ± a` is confirmed in SHOWN of all cases where x is the truth,
-    over two seeds or more, which are so far apart."""
+    """The smallest a for which `x ± a` is confirmed with probability SHOWN if x is the truth, over
+    at least two seeds with this standard deviation."""
     freedom, critical = seeds - 1, float(stdtrit(seeds - 1, 0.975))
     constant = math.log(2) + freedom / 2 * math.log(freedom / 2) - float(gammaln(freedom / 2))
 
     def density(ratio: float) -> float:
-        """Of the ratio of a sample's standard deviation to the true one."""
+        """Density of the ratio of a sample's standard deviation to the true one."""
         return math.exp(constant + (freedom - 1) * math.log(ratio) - freedom * ratio**2 / 2)
 
     def short(tolerance: float) -> float:
-        """`tolerance` in standard errors."""
+        """The probability of a confirmation minus SHOWN; `tolerance` is in standard errors."""
 
         def inside(ratio: float) -> float:
             return density(ratio) * (2 * float(ndtr(tolerance - critical * ratio)) - 1)
 
-        # More than ten deviations are not seen in a thousand lives of a lab.
+        # Ratios above ten are too rare to matter.
         return float(quad(inside, 1e-12, min(tolerance / critical, 10.0))[0]) - SHOWN
 
     return float(brentq(short, 0.0, 20 * critical, xtol=1e-6)) * deviation / math.sqrt(seeds)
 
 
 def _apart(spread: Spread, *, between_arms: bool) -> float:
-    """How far seeds are apart in an arm, or in the difference of two over the same seeds, where
-    equal seeds have nothing in common."""
+    """The standard deviation between seeds of an arm, or of the difference of two arms over the
+    same seeds, which are taken as independent."""
     return spread.deviation * (math.sqrt(2) if between_arms else 1.0)
 
 
@@ -111,7 +111,7 @@ def _apart(spread: Spread, *, between_arms: bool) -> float:
 
 
 def told(plan: Plan, predictions: Sequence[Prediction], spread: Spread | None) -> list[str]:
-    """What a plan's design can tell, in sentences: in general, then of each prediction."""
+    """What a plan's design can detect, as sentences: in general, then for each prediction."""
     found = [known(spread, len(plan.seeds))] if plan.arms else []
     for n, prediction in enumerate(predictions, 1):
         if one := of_prediction(prediction, spread, len(plan.seeds)):
@@ -120,7 +120,7 @@ def told(plan: Plan, predictions: Sequence[Prediction], spread: Spread | None) -
 
 
 def known(spread: Spread | None, seeds: int) -> str:
-    """What a design with so many seeds can tell at all, in sentences."""
+    """What a design with so many seeds can detect in general, as sentences."""
     if seeds < 2:
         return (
             "With one seed there is no interval of a mean, and every prediction stays inconclusive "
@@ -143,14 +143,14 @@ def known(spread: Spread | None, seeds: int) -> str:
 
 @dataclass(frozen=True)
 class Told:
-    """What a design can tell of one prediction."""
+    """What a design can detect about one prediction."""
 
-    words: str  # a sentence
-    too_little: bool  # the prediction turns on less than can be seen
+    words: str  # as a sentence
+    too_little: bool  # the prediction depends on less than can be detected
 
 
 def of_prediction(prediction: Prediction, spread: Spread | None, seeds: int) -> Told | None:
-    """What is known beforehand of one prediction of an arm or of two; None where nothing is."""
+    """What is known in advance about a prediction of one arm or two; None if nothing is."""
     others = prediction.model_fields_set - {"metric", "arm", "versus", "expect", "confidence"}
     if spread is None or seeds < 2 or any(getattr(prediction, key) for key in others):
         return None
@@ -176,7 +176,7 @@ def _within(expected: Expectation, given: float, needed: float, truth: str) -> T
 
 
 def _beyond(expected: Expectation, smallest: float, truth: str, *, near_zero: bool) -> Told:
-    """`smallest` is how far off its bound the truth must be to show."""
+    """`smallest` is how far from its bound the truth must be to be detected."""
     below = expected.sign in ("<", "<=")
     decimals = two_digits(smallest)
     yes, no = (
@@ -185,7 +185,7 @@ def _beyond(expected: Expectation, smallest: float, truth: str, *, near_zero: bo
     )
     side, other = ("below", "above") if below else ("above", "below")
     words = f"confirmed {SHARE} where {truth} is {side} {yes}, refuted where it is {other} {no}"
-    # Of one arm alone a bound has no zero to be near to.
+    # For one arm alone, zero has no meaning.
     if near_zero and 0 < abs(expected.value) < smallest:
         asked = _digits(abs(expected.value))
         return Told(f"it asks for less than can be seen ({asked}): {words}", True)

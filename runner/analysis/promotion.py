@@ -1,11 +1,11 @@
 """The gate after a rung of a ladder: is the variant worth the next size? Pure.
 
-The speed-up is how many times the compute of the variant its baseline would need for the same loss,
-((L_base − c)/(L_variant − c))^(1/b) by the floor c and the exponent b that the experiment declared,
-times how many times as fast it trained on the same devices, as Marin's gate counts it. Its 90 %
-interval holds the spread between seeds of losses and of speeds, each by the t distribution. Above 1
-the gate is passed, below 1 it has failed, and otherwise it is inconclusive. Losses are the lab's
-own figures; speeds are as the job reported.
+The speed-up is how many times the variant's compute the baseline would need for the same loss,
+((L_base − c)/(L_variant − c))^(1/b) with the declared floor c and exponent b, times how many times
+as fast the variant trained on the same devices, as in Marin's gate. Its 90 % interval covers the
+spread between seeds of losses and of speeds, each by the t distribution. Above 1 the gate is
+passed, below 1 it has failed, otherwise it is inconclusive. Losses are the lab's own figures;
+speeds are as the job reported.
 """
 
 import math
@@ -18,27 +18,27 @@ from scipy.special import stdtrit
 from runner.schema.record import Plan, PlannedRung, Run
 
 LEVEL = 0.9
-MAX_POWER = 100.0  # of e, in a speed-up: nobody has seen one of 10^43
+MAX_POWER = 100.0  # of e, in a speed-up: 10^43 is not plausible
 
-Sides = Sequence[Sequence[float]]  # the baseline's figures over its seeds, and the variant's
+Sides = Sequence[Sequence[float]]  # the figures over seeds of the baseline and of the variant
 
 
 class _Refused(Exception):
-    """Nothing can be computed; the message says why."""
+    """The speed-up cannot be computed; the message says why."""
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times the compute of the variant the baseline needs for the same loss."""
+    """How many times the variant's compute the baseline needs for the same loss."""
 
     estimate: float
     low: float
     high: float
-    faster: float  # of which this is by speed alone
+    faster: float  # the part that is due to speed
 
     @property
     def outcome(self) -> str:
-        """What the gate says of it."""
+        """The gate's verdict on it."""
         if self.high < 1:
             return "failed"
         return "passed" if self.low > 1 else "inconclusive"
@@ -46,11 +46,11 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Gate:
-    """How a rung came out."""
+    """The result of a rung's gate."""
 
     rung: PlannedRung
     speedup: Speedup | None
-    why: str | None = None  # nothing could be computed
+    why: str | None = None  # why it could not be computed
 
     @property
     def outcome(self) -> str:
@@ -59,12 +59,12 @@ class Gate:
 
     @property
     def head(self) -> str:
-        """Which gate, and how it came out."""
+        """Which gate it is, and its outcome."""
         return f"The gate of rung {self.rung.n} of {self.rung.of}: {self.outcome}."
 
     @property
     def sentence(self) -> str:
-        """The figures that it rests on, and what follows; arms as code spans."""
+        """The figures and what follows from them; arms as code spans."""
         rung, found = self.rung, self.speedup
         after = f"The plan of rung {rung.n + 1} follows, if the branch is still where it was."
         if self.outcome != "passed":
@@ -83,7 +83,7 @@ class Gate:
 
 
 def gate(plan: Plan, runs: Iterable[Run]) -> Gate | None:
-    """The gate of the plan's rung, given its runs; None of a plan that is no rung."""
+    """The gate of the plan's rung, given its runs; None if the plan is no rung."""
     rung = plan.rung
     if rung is None:
         return None
@@ -102,8 +102,7 @@ def gate(plan: Plan, runs: Iterable[Run]) -> Gate | None:
 
 
 def _speedup(rung: PlannedRung, losses: Sides, speeds: Sides) -> Speedup:
-    """Raises _Refused for a loss at or below the floor, a single seed, and what lies too far
-    apart."""
+    """Raises _Refused for a loss at or below the floor, a single seed, or values too far apart."""
     if min(map(len, losses)) < 2:
         raise _Refused("one seed has no spread; a gate needs two seeds of each side")
     means = [fmean(side) for side in losses]
@@ -129,8 +128,8 @@ def _speedup(rung: PlannedRung, losses: Sides, speeds: Sides) -> Speedup:
 
 
 def _reach(sides: Sides, slopes: Sequence[float]) -> float:
-    """How far off a figure may be that moves `slopes` times as far as the sides' means do: by the
-    t distribution, with one variance for both sides."""
+    """The half-width of the interval of a sum of both means, weighted by `slopes`: by the t
+    distribution, with one variance for both sides."""
     freedom = sum(map(len, sides)) - 2
     pooled = sum(variance(side) * (len(side) - 1) for side in sides) / freedom
     each = zip(sides, slopes, strict=True)

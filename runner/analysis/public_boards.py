@@ -1,8 +1,8 @@
-"""Other labs' public figures, and how well forecasts would have done on them. Pure but for reading
-the file that lies beside it.
+"""Public figures of other labs, and how good forecasts of them would have been. Pure, except that
+it reads the file beside it.
 
-For each group with four sizes or more, a law is fitted to all but the largest size and asked for
-that one. The largest sizes are looked at by nothing that is fitted, the pooled floor included.
+For each group with at least four sizes, a law is fitted to all but the largest size and then
+forecasts that one. No fit uses the largest sizes, not even that of the pooled floor.
 """
 
 import json
@@ -23,8 +23,8 @@ QUALITY = "eval_paloma_c4_en_bpb"
 
 @dataclass(frozen=True)
 class Tested:
-    """How forecasts of one group's largest size came out; errors are relative to what was measured
-    there, negative where the forecast was too low."""
+    """The forecasts of one group's largest size; errors are relative to the measured value,
+    negative if the forecast was too low."""
 
     group: str
     sizes: int
@@ -35,20 +35,20 @@ class Tested:
 
 @dataclass(frozen=True)
 class Board:
-    """All groups of a board along one axis."""
+    """All groups of a leaderboard along one axis."""
 
     axis: Axis
-    floor: float  # that was pooled
+    floor: float  # the pooled one
     groups: tuple[Tested, ...]
 
     @property
     def median_pinned(self) -> float:
-        """Of the absolute errors with c = scaling.FLOOR."""
+        """The median of the absolute errors with c = scaling.FLOOR."""
         return median(abs(group.pinned) for group in self.groups)
 
     @property
     def median_pooled(self) -> float:
-        """Of the absolute errors with the pooled floor."""
+        """The median of the absolute errors with the pooled floor."""
         return median(abs(group.pooled) for group in self.groups)
 
 
@@ -59,7 +59,7 @@ def rows() -> tuple[Mapping[str, Any], ...]:
 
 
 def source() -> str:
-    """Where they are from."""
+    """Where they come from."""
     return str(_file()["source"])
 
 
@@ -69,9 +69,9 @@ def _file() -> dict[str, Any]:
 
 
 def groups(axis: Axis) -> dict[str, list[tuple[float, float]]]:
-    """{folder: its (C, bits per byte), smallest size first}, of rows that have one, where they are
-    of FEWEST_SIZES or more; of a size that was run twice, what was submitted first. The runs
-    directly in the board's own folder belong to nobody together and are no group."""
+    """{folder: its (C, bits per byte), smallest size first}, for rows that have a folder, with at
+    least FEWEST_SIZES sizes; if a size was run twice, the first submission. Runs directly in the
+    leaderboard's own folder have no common author and form no group."""
     found = defaultdict[str, dict[int, tuple[float, float]]](dict)
     for row in sorted(rows(), key=lambda row: str(row["run_completion_timestamp"])):
         group = str(row["results_filepath"]).rpartition("/")[0]

@@ -1,7 +1,7 @@
-"""A finished execution of the lab's → the runs of a `speedrun_results.json`. Pure.
+"""A finished execution → the runs of a `speedrun_results.json`. Pure.
 
-The public schema has one field for quality, named after the text of its board. The lab's figure
-stands there, and the description says which text it is of.
+The public schema has one field for quality, named after the text of its leaderboard. It gets the
+lab's figure, and the description says which text it is on.
 """
 
 from runner.analysis import speedrun_file, speedrun_rows
@@ -15,7 +15,7 @@ class NoResults(ValueError):
 
 
 def runs(execution: Execution, result: Result | None) -> tuple[list[RunInfo], list[str]]:
-    """The runs by arm and seed, and of each that is left out, why. Raises NoResults."""
+    """The runs by arm and seed, and for each missing one why. Raises NoResults."""
     if execution.plan.speedrun is None:
         raise NoResults(
             f"{execution.id} enters no speedrun: write "

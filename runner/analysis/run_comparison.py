@@ -1,8 +1,8 @@
-"""Whether something that was run again came out the same: bit for bit, or within a tolerance. Pure.
+"""Whether a repetition gave the same result: bit for bit, or within a tolerance. Pure.
 
-Equal bits are promised where the receipts are equal: devices, versions, threads. Elsewhere bits per
-byte and training losses may move by `TOLERANCE`; for all else that steps make no tolerance is
-stated, so what was made of inputs with other bits cannot be judged.
+Equal bits are guaranteed if the receipts are equal: devices, versions, threads. Otherwise bits per
+byte and training losses may differ by `TOLERANCE`. Other outputs of steps have no tolerance, so a
+step whose inputs have other bits cannot be judged.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Literal
 
 from runner.schema.record import Evaluated, PlannedStep, StepEnd
 
-TOLERANCE = 0.01  # of bits per byte and losses: what another device or version may move them by
+TOLERANCE = 0.01  # difference in bits per byte and losses that another device or version may cause
 
 How = Literal[
     "bit for bit", "within the tolerance", "follows its inputs", "differs", "not comparable"
@@ -30,7 +30,7 @@ class Comparison:
 def compare(
     before: Mapping[str, Evaluated | None], now: Mapping[str, Evaluated | None]
 ) -> dict[str, Comparison]:
-    """How each run of `before` came out this time, by the digest of its parameters and by its bits
+    """How each run of `before` compares this time, by the digest of its parameters and by its bits
     per byte."""
     return {name: _compare(one, now.get(name)) for name, one in before.items()}
 
@@ -48,8 +48,8 @@ def _compare(before: Evaluated | None, now: Evaluated | None) -> Comparison:
 
 
 def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What of two receipts is not the same, so that equal bits were not promised. Of the cores only
-    their number counts, and what code is kept from changes none of its figures."""
+    """How two receipts differ, so that equal bits are not guaranteed. For cores only their number
+    counts; isolation does not count, because it changes no figure."""
     before, now = _counted(before), _counted(now)
     return [
         f"{name}: {before.get(name, 'none')} then, {now.get(name, 'none')} now"
@@ -69,16 +69,16 @@ def _counted(receipt: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Made:
-    """What a step came to, once."""
+    """The result of one execution of a step."""
 
     end: StepEnd | None
-    figures: Mapping[str, float] = field(default_factory=dict)  # of it, that have a tolerance
+    figures: Mapping[str, float] = field(default_factory=dict)  # its figures that have a tolerance
 
 
 def compare_steps(
     steps: Mapping[str, PlannedStep], before: Mapping[str, Made], now: Mapping[str, Made]
 ) -> dict[str, Comparison]:
-    """How each step came out this time. Of `steps` each comes after its inputs."""
+    """How each step compares this time. In `steps`, each comes after its inputs."""
     found: dict[str, Comparison] = {}
     for name, step in steps.items():
         inputs = [found[other].how for other in step.needs]
@@ -92,7 +92,7 @@ def compare_steps(
 
 
 def whole(found: Mapping[str, Comparison]) -> How:
-    """How all of it came out together."""
+    """The comparison of everything together."""
     hows = {one.how for one in found.values()}
     for worst in ("not comparable", "differs"):
         if worst in hows:

@@ -1,14 +1,14 @@
-"""Scaling laws: L = a·C^(−b) + c, with what is not known said in an interval or in words. Pure.
+"""Scaling laws: L = a·C^(−b) + c, with intervals and caveats. Pure.
 
-C is anything that is spent: model FLOPs, hardware FLOPs, tokens or parameters. Errors are relative
-to the loss, as the spread between seeds is. For a given b the
-curve is linear in a and c, so the least squares within the bounds are found by looking along b
-alone (variable projection; Golub and Pereyra 1973), which has no bad starts to be unlucky with.
+C is any cost: model FLOPs, hardware FLOPs, tokens or parameters. Errors are relative to the loss,
+as is the spread between seeds. For a given b the curve is linear in a and c, so the least squares
+within the bounds need a search along b only (variable projection; Golub and Pereyra 1973), which
+does not depend on starting values.
 
-The interval of a forecast is that of the profile likelihood (Seber and Wild 1989, 5.4): all values
-that some curve of the family passes through whose squares are at most 1 + F(level; 1, n−k)/(n−k)
-times the least ones. For it c is not bounded below: a floor under nothing is impossible, but where
-the floor is not known a bound would feign that it is. On synthetic boards it covers 90 % ± 3 %.
+The interval of a forecast is that of the profile likelihood (Seber and Wild 1989, 5.4): the values
+of all curves of the family whose squares are at most 1 + F(level; 1, n−k)/(n−k) times the minimum.
+For it c has no lower bound: a negative floor is impossible, but if the floor is not known, a bound
+would pretend that it is. On synthetic data it covers 90 % ± 3 %.
 """
 
 import math
@@ -22,32 +22,32 @@ from scipy.optimize import brentq, least_squares, minimize_scalar
 from scipy.special import fdtri
 
 B = (0.005, 2.0)  # bounds of the exponent b; a and c are at least 0
-FEWEST = 4  # different C for a curve with a floor of its own
-PINNED_FEWEST = 3  # with a floor that is stated
-FLOOR = 0.6  # bits per byte: the stated floor, where three points are all there is
+FEWEST = 4  # different C that a fit with a free floor needs
+PINNED_FEWEST = 3  # with a given floor
+FLOOR = 0.6  # bits per byte: the given floor if there are only three points
 HUBER = 1.345  # standard deviations from which an error counts linearly (Huber 1981)
-WIDEST = 1e30  # times the least C; beyond that floats would overflow
-GRID = 201  # exponents looked at; three times, each time in finer steps around the best
+WIDEST = 1e30  # times the smallest C; beyond it floats overflow
+GRID = 201  # exponents per search; three searches, each finer around the best
 Points = Mapping[float, float] | Iterable[tuple[float, float]]  # (C, loss)
 Array = NDArray[np.float64]
 
 
 class Refused(ValueError):
-    """Nothing can be said; the message says why and what would help."""
+    """There is no answer; the message says why and what would help."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """L = a·(C/at)^(−b) + c. `at` is the geometric mean of the C it was fitted on, since the loss
-    there is known well, and the same curve written with at = 1 has an `a` of any size."""
+    """L = a·(C/at)^(−b) + c. `at` is the geometric mean of the C in the fit, because the loss there
+    is well determined; with at = 1, `a` could have any size."""
 
     a: float
     b: float
     c: float
     at: float
-    squares: float  # the sum of squared relative errors that is left
+    squares: float  # sum of squared relative errors
     n: int
-    pinned: bool = False  # c was stated, and not fitted
+    pinned: bool = False  # c was given, not fitted
 
     def loss(self, compute: float) -> float:
         """The loss at this C."""
@@ -55,15 +55,15 @@ class Law:
 
     @property
     def sentence(self) -> str:
-        """The law as it is written."""
+        """The law as text."""
         a = self.a * self.at**self.b
         return f"L = {a:.4g} · C^(−{self.b:.4f}) + {self.c:.4f}" + (
             " (c stated)" if self.pinned else ""
         )
 
     def must_show(self) -> None:
-        """Raises Refused where a parameter sits on its bound, since then the points do not show a
-        power law above a floor."""
+        """Raises Refused if a parameter is at its bound: then the points show no power law above a
+        floor."""
         edge = next((edge for edge in B if math.isclose(self.b, edge, rel_tol=1e-3)), None)
         if self.a <= 0:
             why = "the losses do not fall (a = 0)"
@@ -78,7 +78,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Exponent:
-    """The exponent of a law, and how far off it may be."""
+    """The exponent of a law, with its interval."""
 
     b: float
     low: float
@@ -87,21 +87,21 @@ class Exponent:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a law says of a C, and how far off it may be."""
+    """The loss of a law at one C, with its interval."""
 
     loss: float
     low: float
     high: float
     law: Law
-    words: str | None = None  # of what the interval does not cover
+    words: str | None = None  # what the interval does not cover
 
 
 # ── The curve ────────────────────────────────────────────────────────────────────────────────
 
 
 def fit(points: Points, *, floor: float | None = None) -> Law:
-    """The least squares with a ≥ 0, b within `B` and c ≥ 0, or with c = `floor`. Raises Refused
-    where there are too few points."""
+    """The least squares with a ≥ 0, b within `B` and c ≥ 0, or with c = `floor`. Raises Refused if
+    there are too few points."""
     compute, losses = _arrays(points, floor)
     at = float(np.exp(np.log(compute).mean()))
     logs = np.log(compute / at)
@@ -114,14 +114,14 @@ def fit(points: Points, *, floor: float | None = None) -> Law:
     best = int(found.argmin())
     near = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
     b = float(minimize_scalar(squares, bounds=near, method="bounded", options={"xatol": 1e-12}).x)
-    b = min((b, *near), key=squares)  # the search stays inside of its bounds
+    b = min((b, *near), key=squares)  # the search stays within its bounds
     a, c, left = (float(x[0]) for x in _linear(np.array([b]), logs, losses, floor))
     return Law(a, b, c, at, left, len(losses), floor is not None)
 
 
 def fit_huber(points: Points, *, floor: float | None = None) -> Law:
     """The same curve by Huber's loss, from several starts: an error beyond HUBER robust standard
-    deviations of the least squares' errors counts linearly. Raises Refused."""
+    deviations (of the least squares' errors) counts linearly. Raises Refused."""
     compute, losses = _arrays(points, floor)
     start = fit(points, floor=floor)
     logs = np.log(compute / start.at)
@@ -177,7 +177,7 @@ def _arrays(points: Points, floor: float | None) -> tuple[Array, Array]:
 def _linear(
     b: Array, logs: Array, losses: Array, floor: float | None
 ) -> tuple[Array, Array, Array]:
-    """For each b the best a ≥ 0 and c ≥ 0 (or c = floor), and the squares that are left."""
+    """For each b the best a ≥ 0 and c ≥ 0 (or c = floor), and the remaining squares."""
     x, weights = np.exp(-np.multiply.outer(b, logs)), losses**-2
     if floor is not None:
         c = np.full(len(b), floor)
@@ -192,8 +192,8 @@ def _linear(
 
 
 def _line(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Array, Array]:
-    """Of y ≈ slope·x + level for each row of x: slope, level, the weighted mean of x, its weighted
-    sum of squares around it, and the weighted squares that are left."""
+    """Fits y ≈ slope·x + level for each row of x. Returns slope, level, the weighted mean of x, its
+    weighted sum of squares around it, and the remaining weighted squares."""
     mean, level = x @ weights / weights.sum(), weights @ y / weights.sum()
     around = x - mean[:, None]
     spread = around**2 @ weights
@@ -208,12 +208,11 @@ def _line(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Arra
 def forecast(
     points: Points, at: float, *, level: float = 0.9, floor: float | None = None
 ) -> Forecast:
-    """The loss at C = `at`, with an interval that covers with probability `level`.
+    """The loss at C = `at`, with an interval that covers it with probability `level`.
 
-    A `floor` is stated and not fitted. With three different C it is FLOOR where none is stated.
-    The interval is then as wide as if it were known, as its words say. Raises Refused for fewer,
-    and where a parameter sits on its bound, since then the points do not show a power law above a
-    floor.
+    A given `floor` is not fitted. With three different C the floor is FLOOR unless given. Then the
+    interval treats it as known, and `words` says so. Raises Refused for fewer C, and if a parameter
+    is at its bound: then the points show no power law above a floor.
     """
     pairs = _pairs(points)
     few = len({compute for compute, _ in pairs}) == PINNED_FEWEST
@@ -236,9 +235,9 @@ def _profile(
 ) -> tuple[float, float]:
     """The profile-likelihood interval of the loss at C = `at`.
 
-    The family is L = m + s·(1 − e^(−b·t))/b, t = log C, with any m and s, which is the power law
-    written so that b → 0 is the straight line in log C; with a stated floor it is that floor plus
-    a·C^(−b).
+    The family is L = m + s·(1 − e^(−b·t))/b, t = log C, with any m and s. This is the power law in
+    a form whose limit for b → 0 is the straight line in log C. With a given floor it is that floor
+    plus a·C^(−b).
     """
     middle = np.log(compute).mean()
     logs, there = np.log(compute) - middle, math.log(at) - middle
@@ -269,20 +268,19 @@ def _profile(
 
 
 def _shape(b: Array, t: Array) -> Array:
-    """(1 − e^(−b·t))/b, which for b → 0 is t."""
+    """(1 − e^(−b·t))/b, with the limit t for b → 0."""
     small = np.abs(b) < 1e-9
     return np.asarray(np.where(small, t, -np.expm1(-b * t) / np.where(small, 1.0, b)))
 
 
 def exponent(points: Points, *, level: float = 0.95) -> Exponent:
-    """b, with an interval that covers it with probability `level`: the wider one of two, with each
-    point by itself and with each C as one point, the mean of its losses. What is off at a C is off
-    in all of its seeds, so that seeds alone would promise too much; and means may lie on a curve by
-    luck where seeds lie apart. On synthetic boards (4 to 6 C of three seeds, errors of 0.1 %) it
-    covers 98 %, and 94 to 97 % where each C has an error of its own as large or twice as large.
-    Raises Refused where a parameter of the law sits on its bound, the points are too few, or no b
-    is too large for them.
-    """
+    """b, with an interval that covers it with probability `level`: the wider of two, with each
+    point separately, and with the mean of the losses at each C as one point. An error at a C is
+    common to all of its seeds, so seeds alone would give too narrow an interval; and means may be
+    on a curve by chance although seeds differ. On synthetic data (4 to 6 C with three seeds, errors
+    of 0.1 %) it covers 98 %, and 94 to 97 % if each C has an error of its own as large or twice as
+    large. Raises Refused if a parameter of the law is at its bound, the points are too few, or no b
+    is too large for them."""
     pairs = _pairs(points)
     law = fit(pairs)
     law.must_show()
@@ -293,8 +291,8 @@ def exponent(points: Points, *, level: float = 0.95) -> Exponent:
 
 
 def _exponents(pairs: list[tuple[float, float]], level: float) -> tuple[float, float]:
-    """The profile-likelihood interval of b: all from 0 on with which some m and s of `_profile`'s
-    family leave squares of at most 1 + F(level; 1, n−3)/(n−3) times the least ones."""
+    """The profile-likelihood interval of b: all b from 0 for which some m and s of `_profile`'s
+    family leave squares of at most 1 + F(level; 1, n−3)/(n−3) times the minimum."""
     compute, losses = _arrays(pairs, None)
     freedom = len(losses) - 3
     law = fit(pairs)
@@ -311,7 +309,7 @@ def _exponents(pairs: list[tuple[float, float]], level: float) -> tuple[float, f
         raise Refused(f"no exponent up to {B[1]:g} is ruled out by these points; measure more")
 
     def end(at: int, beyond: int) -> float:
-        """Where the squares reach `most`, between a place in the grid and the one beyond it."""
+        """Where the squares reach `most`, between a grid point and the next one."""
         if beyond < 0:
             return 0.0
         ends = sorted((float(grid[at]), float(grid[beyond])))
@@ -321,8 +319,8 @@ def _exponents(pairs: list[tuple[float, float]], level: float) -> tuple[float, f
 
 
 def leave_one_out(points: Points, at: float, *, floor: float | None = None) -> tuple[float, float]:
-    """The least and the greatest loss forecast at C = `at` where one C is left out. Raises Refused
-    where too few would be left."""
+    """The minimum and maximum of the loss forecast at C = `at` when one C is left out. Raises
+    Refused if too few would be left."""
     pairs = _pairs(points)
     found = [
         fit([pair for pair in pairs if pair[0] != left], floor=floor).loss(at)
@@ -335,9 +333,9 @@ def leave_one_out(points: Points, at: float, *, floor: float | None = None) -> t
 
 
 def pooled_floor(boards: Iterable[Points]) -> float:
-    """The one floor c with which curves of their own fit these boards with the least squares, for
-    boards that are scored on the same text. Raises Refused where one has too few points, or no
-    floor above 0 does best."""
+    """The one floor c with the least squares for curves of their own through these data sets, which
+    must be scored on the same text. Raises Refused if one has too few points, or if no floor above
+    0 is best."""
     kept = [_pairs(board) for board in boards]
     most = min(loss for board in kept for _, loss in board)
     grid = np.linspace(0.0, most, 30)[:-1]

@@ -1,7 +1,6 @@
-"""A forecast that is sealed before its run, and what became of it. A seal holds all that the
-forecast was made from, so that anybody can make it again from the file alone; the commit that
-brings it says when. One seal, one run, whatever comes out. Pure.
-"""
+"""A forecast that is sealed before its run, and its outcome. A seal contains everything that the
+forecast was computed from, so anybody can compute it again from the file alone; the commit that
+adds the file dates it. One seal, one run, whatever the outcome. Pure."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -12,37 +11,37 @@ from runner.analysis.forecast import Design, Forecast, Point, Refusal, forecast
 from runner.lib.base_record import Instant, Record, Sha256
 from runner.schema.record import StepEnd
 
-ALIKE = 1e-9  # relative; what another version of SciPy may differ by
+ALIKE = 1e-9  # relative difference that another version of SciPy may cause
 
 
 class Seal(Record):
-    """What was known and said before the run."""
+    """What was known and forecast before the run."""
 
     experiment: str  # its folder's name
     metric: Literal["eval/bpb"] = "eval/bpb"
     declaration: dict[str, Sha256] = Field(min_length=1)  # {file of its folder: digest}
-    design: Design  # the run that it is about
+    design: Design  # the forecast run
     points: tuple[Point, ...]  # the runs that the law was fitted to
     forecast: Forecast
 
 
 class Outcome(Record):
-    """The run, by the lab's own records, beside what was sealed."""
+    """The run, from the lab's own records, and the seal."""
 
     seal_sha256: Sha256  # of the seal's file
     point: Point
-    error: float  # relative to what was measured; negative where the forecast was too low
-    inside: bool  # whether the interval held it
+    error: float  # relative to the measured value; negative if the forecast was too low
+    inside: bool  # whether the interval contains it
     execution: str
     host: str
     made_at: Instant | None
-    seconds: float | None  # that the step took by the clock, with all who computed beside it
+    seconds: float | None  # wall time of the step, with other work on the machine
     output_sha256: Sha256 | None
     receipt: dict[str, str]
 
 
 class Tried(Record):
-    """A run of one seed beside the ladder."""
+    """A run of one seed that is not part of the ladder."""
 
     arm: str
     seed: int
@@ -56,14 +55,14 @@ class Tried(Record):
 
 
 class Beside(Record):
-    """What else was run, before a seal or after its outcome, and why. No forecast rests on it."""
+    """What else was run, before a seal or after its outcome, and why. No forecast uses it."""
 
     what: str
     runs: tuple[Tried, ...]
 
 
 class NoSeal(ValueError):
-    """The seal is not what it says, or cannot be made; the message says why."""
+    """The seal is wrong, or cannot be made; the message says why."""
 
 
 def seal(
@@ -73,7 +72,7 @@ def seal(
     points: tuple[Point, ...],
     said: Forecast,
 ) -> Seal:
-    """The seal of a forecast. Raises NoSeal for one that its points do not give."""
+    """The seal of a forecast. Raises NoSeal unless its points give this forecast."""
     made = Seal(
         experiment=experiment,
         declaration=dict(declaration),
@@ -86,7 +85,7 @@ def seal(
 
 
 def check(sealed: Seal) -> None:
-    """Make the forecast again from the seal's own points. Raises NoSeal where it is another one."""
+    """Compute the forecast again from the seal's own points. Raises NoSeal if it differs."""
     said, design = sealed.forecast, sealed.design
     if (there := design.on(said.axis)) != said.at:
         raise NoSeal(f"the forecast is for {said.at:g}, and the run would be at {there}")
@@ -103,7 +102,7 @@ def check(sealed: Seal) -> None:
 
 
 def outcome(sealed: Seal, seal_sha256: str, point: Point, execution: str, end: StepEnd) -> Outcome:
-    """What became of a sealed forecast. Raises NoSeal for another run than the one it is about."""
+    """The outcome of a sealed forecast. Raises NoSeal for another run than the sealed one."""
     for key in Design.model_fields:
         if getattr(point, key) != getattr(sealed.design, key):
             raise NoSeal(f"the run's {key} is {getattr(point, key)} and not as it was sealed")

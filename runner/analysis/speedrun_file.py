@@ -1,12 +1,12 @@
-"""Speedrun entries: the public file format, and what cannot be true of an entry. Pure.
+"""Speedrun entries: the public file format, and checks for impossible entries. Pure.
 
 `speedrun_results.json` is {"runs": [{"run_info": {…}}]} with the fields of `RunInfo`, as Marin's
-speedrun defines it. What is written here holds exactly these; of what is read, keys that nobody
-knows inside `model_config`, `train_config` and `resources` stay as they are.
+speedrun defines it. Written files have exactly these; when reading, unknown keys inside
+`model_config`, `train_config` and `resources` are kept.
 
-An audit says what is impossible, and what is only odd, each with its figures. It believes nothing
-that it can count: parameters and FLOPs follow from the shape, tokens from batches and their length,
-hardware FLOPs from time, chips and their peak.
+An audit reports what is impossible and what is only odd, each with its figures. It computes
+everything that it can itself: parameters and FLOPs from the shape, tokens from batches and their
+length, hardware FLOPs from time, chips and their peak.
 """
 
 import json
@@ -25,15 +25,15 @@ from engine.config.schema import ModelConfig
 from runner.lib import bounds
 from runner.schema import lab_config
 
-CLOSE = 0.01  # relative; counted figures that differ by less are the same
-MAX_COUNT = 10**30  # of anything that is counted; larger ones are no counts, and overflow
+CLOSE = 0.01  # relative; computed figures that differ by less are equal
+MAX_COUNT = 10**30  # for any count; larger ones would overflow
 VOCABULARY = 128_256  # of the tokenizer that the public speedrun prescribes
 PUBLIC_TOKENS = 10_000_000_000
-DATA_TOKENS = {  # what prescribed data hold
+DATA_TOKENS = {  # tokens of the prescribed data
     "fineweb-edu-10b": PUBLIC_TOKENS,
     "fineweb_edu_subcache_10b": PUBLIC_TOKENS,
 }
-PEAKS = {  # dense bfloat16 FLOP/s of one chip, as vendors state them
+PEAKS = {  # dense bfloat16 FLOP/s of one chip, from vendors
     "TPU v4": 2.75e14,
     "TPU v5e": 1.97e14,
     "TPU v5p": 4.59e14,
@@ -42,7 +42,7 @@ PEAKS = {  # dense bfloat16 FLOP/s of one chip, as vendors state them
     "H100": 9.895e14,
 }
 TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
-# What says a model's shape: by our names, but for the last of the sizes.
+# The keys of a model's shape: our names, except the last of the sizes.
 SIZES = (
     *("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim"),
     *("vocab_size", "seq_len", "max_seq_len"),
@@ -56,7 +56,7 @@ class BadFile(ValueError):
 
 
 class Author(BaseModel):
-    """Who entered a run."""
+    """An author of a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,7 +66,7 @@ class Author(BaseModel):
 
 
 class RunInfo(BaseModel):
-    """One run, by the public names. The figures are its author's."""
+    """One run, with the public names. The figures are its author's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -90,8 +90,8 @@ class RunInfo(BaseModel):
     wandb_run_link: str | None
 
 
-# The fields of a public row that a results file has: their names there. The other two,
-# `results_filepath` and `run_name`, are where it lies.
+# The fields of a public row that a results file has, by their names there. The other two,
+# `results_filepath` and `run_name`, describe the file.
 PUBLIC = {
     "author": "author",
     "eval_paloma_c4_en_bpb": "eval/paloma/c4_en/bpb",
@@ -108,7 +108,7 @@ PUBLIC = {
 
 
 def read(content: bytes) -> list[RunInfo]:
-    """The runs of a `speedrun_results.json`. Raises BadFile, with the run and the field."""
+    """The runs of a `speedrun_results.json`. Raises BadFile with the run and the field."""
     try:
         found = bounds.plain(content)
     except ValueError as error:
@@ -140,7 +140,7 @@ def write(runs: Iterable[RunInfo]) -> bytes:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about an entry that cannot be, or that is only odd."""
+    """Something impossible or odd in an entry."""
 
     entry: str
     kind: Literal["impossible", "odd"]
@@ -150,10 +150,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is checked."""
+    """One check of the audit."""
 
     words: str
-    field: str  # of a results file, that it is about
+    field: str  # the field of a results file that it checks
 
 
 RULES = {
@@ -179,8 +179,8 @@ RULES = {
 def audit(
     entries: Mapping[str, RunInfo], standing: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """What is found about whole entries, by their names. `standing`: of W&B runs (`wandb_run`) that
-    are on the board already, whose they are."""
+    """Findings about whole entries, by name. `standing`: the owners of W&B runs (`wandb_run`) that
+    are already on the leaderboard."""
     found = audit_rows([_as_row(name, run) for name, run in entries.items()], chips=False)
     for name, run in entries.items():
         link = wandb_run(run.wandb_run_link)
@@ -201,7 +201,7 @@ def _as_row(name: str, run: RunInfo) -> dict[str, Any]:
 
 
 def audit_rows(rows: Sequence[Mapping[str, Any]], *, chips: bool = True) -> list[Finding]:
-    """What is found about rows of the public board, as far as their ten fields allow."""
+    """Findings about rows of the public leaderboard, as far as their ten fields allow."""
     found: list[Finding] = []
     links = defaultdict[str, list[str]](list)
     for row in rows:
@@ -256,7 +256,8 @@ def _near(number: float) -> bool:
 
 
 def _passes(row: Mapping[str, Any]) -> float | None:
-    """How often a run of one of the public shapes saw 10 billion tokens; None for another shape."""
+    """How often a run of one of the public shapes saw its 10 billion tokens; None for another
+    shape."""
     for size in ("130m", "300m", "520m", "1.2b"):
         shape = ModelConfig.model_validate(
             {"size": size, "seq_len": 4096, "vocab_size": VOCABULARY}
@@ -280,20 +281,20 @@ def _short(value: object) -> str:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number, also where it is written as 512.0; None for anything else."""
+    """A whole number, also written as 512.0; None for anything else."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def wandb_run(link: object) -> str | None:
-    """A W&B run's own name, however its page was linked; None of what is no such link."""
+    """The name of a W&B run from any link to its page; None if it is no such link."""
     found = re.search(r"wandb\.ai/([^/?#\s]+)/([^/?#\s]+)/runs/([^/?#\s]+)", str(link or ""))
     return "/".join(found.groups()) if found else None
 
 
 def _of_whole(name: str, run: RunInfo) -> Iterator[Finding]:
-    """Raises OverflowError for numbers that are too large."""
+    """Findings about one entry. Raises OverflowError for numbers that are too large."""
     if wrong := {key: value for key, value in _given(run) if not _is_positive(value)}:
         words = "; ".join(f"{key} is {_short(value)}" for key, value in wrong.items())
         yield Finding(name, "impossible", "figure", words)
@@ -315,7 +316,7 @@ def _of_whole(name: str, run: RunInfo) -> Iterator[Finding]:
 
 
 def _given(run: RunInfo) -> Iterator[tuple[str, object]]:
-    """What has to be a figure of it besides what a row has, where it is there at all."""
+    """Values of a whole entry that must be numbers if present, beyond those of a row."""
     for key in ("device_flops", "model_flops_per_token", "total_tokens"):
         yield key, getattr(run, key)
     for key in SIZES:
@@ -327,8 +328,8 @@ def _given(run: RunInfo) -> Iterator[tuple[str, object]]:
 
 
 def _counted(run: RunInfo) -> Iterator[tuple[str, str, float, float]]:
-    """What does not follow from its other figures: the rule, the figure that does in words and as
-    a number, and the one that it claims."""
+    """Claims that contradict other figures: the rule, the computed figure as text and as a number,
+    and the claimed one."""
     could = run.training_time * run.num_chips * run.device_flops
     if could < run.model_flops:
         words = "the FLOPs that its chips could do in its time are"
@@ -360,7 +361,7 @@ def _differ(one: float, other: float) -> bool:
 
 
 def _shape(config: Mapping[str, Any]) -> ModelConfig | None:
-    """The model as the lab counts it; None for one that is not of the lab's kind."""
+    """The model's shape as the lab counts it; None if it is of another kind."""
     if _has_experts(config):
         return None
     known: dict[str, Any] = {
@@ -370,7 +371,7 @@ def _shape(config: Mapping[str, Any]) -> ModelConfig | None:
     }
     if config.get(TIED) is not None:
         known[TIED] = config[TIED]
-    if config.keys() == ModelConfig.model_fields.keys():  # it was written here
+    if config.keys() == ModelConfig.model_fields.keys():  # the lab wrote it
         known = dict(config)
     try:
         return ModelConfig.model_validate({"vocab_size": VOCABULARY} | known)

@@ -1,17 +1,17 @@
-"""Who is where on a speedrun track (`runner.schema.tracks`). Pure.
+"""Ranks the rows of a speedrun track (`runner.schema.tracks`). Pure.
 
 A row is ranked only among rows that were scored on the text and number of tokens that its track
-names; one that is not ranked says why.
+names; a row without a rank says why.
 
-Rows with the lab's own models cost the model FLOPs that the formula gives. What a model of an
-experiment's own does is only its own word, so such a row costs the hardware FLOPs that were
-measured from outside. As utilisation is below 1, nobody gains by this.
+Rows with the lab's own models cost the model FLOPs of the formula. For an own model only a claim
+exists, so such a row costs the hardware FLOPs that were measured from outside. As utilisation is
+below 1, this is never an advantage.
 
-A rank is one more than the rows that are better beyond chance: Welch's t-test over seeds,
-one-sided, p below 0.05. A row of one seed has the spread that its track states. So has one with
-code of its author's own whose seeds differ by less: what a seed changes is up to that code, and
-seeds that change nothing are one run. So what cannot be told apart shares a rank. The p-value that
-is shown is against the record that stood when the row came.
+A rank is one more than the number of rows that are significantly better: Welch's t-test over seeds,
+one-sided, p below 0.05. A row of one seed has the spread that its track states. So does a row with
+own code whose seeds differ by less, because that code decides what a seed changes; and seeds that
+change nothing are one run. So rows without a significant difference share a rank. The p-value that
+is shown is against the record at the time of the row.
 """
 
 import math
@@ -28,7 +28,7 @@ from runner.analysis.comparability import Scored
 from runner.schema.record import Author
 from runner.schema.tracks import SIZES, Track
 
-SURE = 0.05  # p below which one row is better than another
+SURE = 0.05  # the p-value below which one row is better than another
 TIERS = ("self-reported", "replayed", "reproduced")
 
 Tier = Literal["self-reported", "replayed", "reproduced"]
@@ -39,13 +39,13 @@ Tier = Literal["self-reported", "replayed", "reproduced"]
 
 @dataclass(frozen=True)
 class Row:
-    """What somebody has entered: an arm of an execution with its seeds, or a self-reported run.
+    """An entry: an arm of an execution with its seeds, or a self-reported run.
 
-    `figures`, `seconds`, `model_flops` and `hardware_flops` have one value a seed, in the same
-    order; an empty one is not known. Costs are of one run.
+    `figures`, `seconds`, `model_flops` and `hardware_flops` have one value per seed, in the same
+    order; an empty one is unknown. Costs are per run.
     """
 
-    id: str  # unique; of an execution's arm `<execution>/<arm>`
+    id: str  # unique; for an arm of an execution `<execution>/<arm>`
     title: str
     author: Author
     track: str
@@ -54,21 +54,21 @@ class Row:
     figures: tuple[float, ...]  # bits per byte
     scored: Scored | None = None  # None: unknown
     family: str = ""  # rows of one family are sizes of one recipe, for scaling
-    hardware: str = ""  # as `Hardware` writes it
+    hardware: str = ""  # as `Hardware` prints it
     seconds: tuple[float, ...] = ()  # of training
     parameters: int | None = None
     tokens: int | None = None
     model_flops: tuple[float, ...] = ()
     hardware_flops: tuple[float, ...] = ()
-    flops_by: str = ""  # how model FLOPs were counted, in words
+    flops_by: str = ""  # how model FLOPs were counted, as text
     price: float | None = None  # US dollars
-    custom: bool = False  # its model is its author's code
-    void: str | None = None  # why the lab does not believe it
-    notes: tuple[str, ...] = ()  # what a reader should know
-    page: str = ""  # where it is told, relative to the site or a URL
+    custom: bool = False  # its model is own code
+    void: str | None = None  # why the lab rejects it
+    notes: tuple[str, ...] = ()  # notes for readers
+    page: str = ""  # relative to the site, or a URL
 
     def cost(self, track: Track) -> tuple[float, ...]:
-        """What its runs cost on a track, in FLOPs."""
+        """The cost of its runs on a track, in FLOPs."""
         return self.hardware_flops if self.custom else getattr(self, f"{track.cost}_flops")
 
 
@@ -78,27 +78,27 @@ class Ranked:
 
     row: Row
     rank: int | None = None
-    shared: bool = False  # with rows that it cannot be told apart from
-    value: float | None = None  # what it is ranked by: FLOPs, bits per byte or seconds
-    interval: tuple[float, float] | None = None  # 90 % of a projection
-    record: bool = False  # it was the best when it came, beyond chance
-    against: str = ""  # the record that stood then
-    p_value: float | None = None  # that it is no better than that one
+    shared: bool = False  # with rows that are not significantly different
+    value: float | None = None  # the ranked value: FLOPs, bits per byte or seconds
+    interval: tuple[float, float] | None = None  # 90 %, of a projection
+    record: bool = False  # it was significantly the best at its time
+    against: str = ""  # the record at that time
+    p_value: float | None = None  # for the hypothesis that it is no better than that one
     why: str = ""
 
 
 @dataclass(frozen=True)
 class _Case:
-    """What of a row is compared: its values, lower is better."""
+    """The compared values of a row; lower is better."""
 
     row: Row
     values: tuple[float, ...]
-    exact: bool  # counted, so that nothing about it is chance
+    exact: bool  # counted, so without chance
     forecast: scaling.Forecast | None = None
 
 
 def rank(track: Track, rows: Iterable[Row]) -> list[Ranked]:
-    """All rows of a track: the ranked ones, best first, then those that are not, newest first."""
+    """All rows of a track: the ranked ones, best first, then the others, newest first."""
     found: list[Ranked] = []
     cases: list[_Case] = []
     for row in _united(track, rows):
@@ -108,7 +108,8 @@ def rank(track: Track, rows: Iterable[Row]) -> list[Ranked]:
         else:
             found.append(Ranked(row[0], why=case))
     ordered = sorted(cases, key=lambda case: (fmean(case.values), case.row.at, case.row.id))
-    # Of what is told apart only from far ones, no one behind may stand before.
+    # Ranks never decrease in this order, although a row may differ significantly only from distant
+    # ones.
     ranks = [1 + sum(_better(track, other, case) < SURE for other in ordered) for case in ordered]
     ranks = [max(ranks[: place + 1]) for place in range(len(ranks))]
     history = {case.row.id: told for case, told in _records(track, cases)}
@@ -125,7 +126,7 @@ def rank(track: Track, rows: Iterable[Row]) -> list[Ranked]:
 
 
 def _united(track: Track, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
-    """Each row alone; for scaling, those of one family, the largest first."""
+    """Each row alone; for scaling, the rows of one family together, the largest first."""
     mine = [row for row in rows if row.track == track.name]
     if track.kind != "scaling":
         return [(row,) for row in mine]
@@ -155,7 +156,7 @@ def refusal(track: Track, row: Row) -> str | None:
 
 
 def other_data(track: Track, scored: Scored) -> str | None:
-    """Why figures on these data are none of the track's; None if they are."""
+    """Why figures on these data do not belong to the track; None if they do."""
     wanted = track.data
     if scored.validation_sha256 != wanted.validation_sha256:
         return (
@@ -171,7 +172,7 @@ def other_data(track: Track, scored: Scored) -> str | None:
 
 
 def _case(track: Track, row: Row, *others: Row) -> _Case | str:
-    """What of a row is compared, or why nothing is."""
+    """The compared values of a row, or why there are none."""
     for one in (row, *others):
         if words := refusal(track, one):
             return words if one is row else f"{one.title}: {words}"
@@ -221,24 +222,25 @@ def _projected(track: Track, rows: Sequence[Row]) -> _Case | str:
 
 
 def _better(track: Track, one: _Case, other: _Case) -> float:
-    """The p-value that `one` is no better than `other`; 1 of itself."""
+    """The p-value for the hypothesis that `one` is no better than `other`; 1 for itself."""
     if one is other or fmean(one.values) >= fmean(other.values):
         return 1.0
-    if one.forecast and other.forecast:  # told apart where neither lies in the other's interval
+    if one.forecast and other.forecast:  # different if neither is in the other's interval
         return 0.0 if one.forecast.high < other.forecast.low else 1.0
     errors = [_error(x.values, track.spread, x.row.custom, x.exact) for x in (one, other)]
     return _p_value(fmean(other.values) - fmean(one.values), errors)
 
 
 class _Error(NamedTuple):
-    """Of a mean over seeds."""
+    """The standard error of a mean over seeds."""
 
     square: float
     freedom: int | None  # degrees of freedom; None: the spread is stated
 
 
 def _error(values: Sequence[float], spread: float, custom: bool, exact: bool = False) -> _Error:
-    """By the seeds, or by the stated relative spread where they tell nothing; 0 if exact."""
+    """From the seeds, or from the stated relative spread if the seeds are not usable; 0 if
+    exact."""
     if exact:
         return _Error(0.0, None)
     stated = (spread * fmean(values)) ** 2
@@ -249,8 +251,9 @@ def _error(values: Sequence[float], spread: float, custom: bool, exact: bool = F
 
 
 def _p_value(below: float, errors: Iterable[_Error]) -> float:
-    """One-sided: the chance of means so far apart if the one were not below the other. Welch (1947)
-    where both have seeds; else of a normal distribution, as the spread is taken as known."""
+    """One-sided: the probability of such a difference of means if the one were not below the other.
+    Welch (1947) if both have seeds; otherwise by a normal distribution, because the spread counts
+    as known."""
     parts = [error for error in errors if error.square]
     whole = sum(error.square for error in parts)
     if whole == 0:
@@ -262,7 +265,7 @@ def _p_value(below: float, errors: Iterable[_Error]) -> float:
 
 
 def _records(track: Track, cases: Sequence[_Case]) -> list[tuple[_Case, Ranked]]:
-    """Each row against the record that stood when it came."""
+    """Each row with the record at its time."""
     standing: _Case | None = None
     found = []
     for case in sorted(cases, key=lambda case: (case.row.at, case.row.id)):

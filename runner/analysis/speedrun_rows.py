@@ -1,8 +1,8 @@
-"""An experiment that enters a speedrun → the rows it has on its track. Pure.
+"""An experiment that enters a speedrun → its rows on the track. Pure.
 
-Model FLOPs and parameters are counted by the formula for the lab's models. For models of the
-experiment's own they are those of the trace that was scored, as its own process says, times 3 and
-the tokens; so such rows are ranked by the hardware FLOPs that were measured from outside.
+For the lab's models, model FLOPs and parameters come from the formula. For own models, they come
+from the trace that was scored, as its own process reports, times 3 and the tokens; so such rows are
+ranked by the hardware FLOPs that were measured from outside.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,8 @@ BY_TRACE = "3 × the traced forward pass that was scored × tokens, as the model
 
 
 def on(plan: Plan) -> Scored | None:
-    """What a plan's figures will be figures of; None where that is not known or not one thing. Here
-    a step's text is known by its own digest, since a track names that."""
+    """What a plan's figures will be computed on; None if that is unknown or not one text. Here a
+    step's text is identified by its own digest, because a track names that."""
     if plan.data:
         return scored_on(plan)
     found = [
@@ -28,13 +28,13 @@ def on(plan: Plan) -> Scored | None:
         if step.do == "evaluate"
         for name in step.inputs["tokens"]
     ]
-    alike = {one and (one.text, one.tokenizer) for one in found}  # whatever the text is called
+    alike = {one and (one.text, one.tokenizer) for one in found}  # whatever the text's name
     return found[0] if len(alike) == 1 else None
 
 
 def _of_tokens(step: PlannedStep, tokens: int) -> Scored | None:
     config, sha256 = step.config, step.config.get("sha256")
-    # With a source it is the plan that filled in the digests; else they are anybody's word.
+    # With a source, the plan has filled in the digests; otherwise anybody may have written them.
     if step.do != "tokenize" or not config["source"] or not isinstance(sha256, Mapping):
         return None
     source, tokenizer = str(config["source"]), str(config["tokenizer"])
@@ -42,7 +42,7 @@ def _of_tokens(step: PlannedStep, tokens: int) -> Scored | None:
 
 
 def foreseen(plan: Plan) -> tuple[str, ...]:
-    """What a plan says of its entry: which track, and what will keep it from being ranked there."""
+    """What a plan says about its entry: the track, and what will prevent a rank there."""
     if plan.speedrun is None:
         return ()
     author = plan.speedrun.author
@@ -68,8 +68,8 @@ def foreseen(plan: Plan) -> tuple[str, ...]:
 
 
 def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
-    """Who has seen an arm's figures come about. It is replayed where a stretch of one of its runs
-    was, and each came to the same."""
+    """How an arm's figures were verified. Replayed: a part of one of its runs was trained again,
+    and every such replay gave the same."""
     if execution.origin:
         return "reproduced"
     same = [
@@ -83,7 +83,7 @@ def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
 
 
 def rows(execution: Execution, result: Result, replays: Sequence[Replayed] = ()) -> list[Row]:
-    """The rows of an execution that has ended, one for each arm."""
+    """The rows of an execution that has ended, one per arm."""
     if execution.plan.speedrun is None:
         return []
     arms: dict[str, list[EnteredRun]] = {}
@@ -124,13 +124,13 @@ def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredR
 
 
 def _all(runs: Sequence[EnteredRun], key: str) -> tuple[float, ...]:
-    """A figure of all runs, or of none: what is known of some would be a choice."""
+    """A figure of all runs, or none: with some of them only, their selection could be biased."""
     found = [getattr(run, key) for run in runs]
     return () if None in found else tuple(float(value) for value in found)
 
 
 def void(run: EnteredRun) -> str | None:
-    """Why the figure of a run is not believed; None if it is, or if there is none."""
+    """Why the figure of a run is rejected; None if it is not, or if there is none."""
     if run.evaluated is None:
         return None
     if run.own and not run.isolated:

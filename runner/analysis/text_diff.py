@@ -1,7 +1,7 @@
-"""What differs between two texts, line by line and never more than a page of it. Pure.
+"""A diff of two texts, line by line, at most a page. Pure.
 
-Long lines are broken before they are compared, so that what changed far to the right is seen too.
-What comes out holds the words of whoever wrote the texts: it must be escaped where it is shown.
+Long lines are broken before they are compared, so that changes far to the right show, too. The
+result quotes the authors of the texts: escape it before you show it.
 """
 
 import difflib
@@ -9,15 +9,15 @@ import textwrap
 from functools import lru_cache
 from itertools import islice
 
-WIDTH = 100  # characters of a line that is shown
-MAX_LINES = 60  # of a difference
-MAX_COMPARED = 1000  # lines of a text; comparing takes the square of it at worst
+WIDTH = 100  # characters per line
+MAX_LINES = 60  # of a diff
+MAX_COMPARED = 1000  # lines of a text; the time is quadratic at worst
 
 
 @lru_cache(maxsize=256)
 def text_diff(before: str, after: str) -> tuple[str, ...]:
-    """Lines that begin with `-`, `+`, a blank or `@@`, as in a unified diff; empty where nothing
-    that can be seen differs."""
+    """Lines that begin with `-`, `+`, a blank or `@@`, as in a unified diff; empty if there is no
+    visible difference."""
     one, other = _lines(before), _lines(after)
     if max(len(one), len(other)) > MAX_COMPARED:
         return (f"! {len(before):,} characters became {len(after):,}: too long to be compared",)

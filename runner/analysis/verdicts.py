@@ -1,10 +1,10 @@
-"""How predictions come out: one rule, pure, for comment, check and board alike.
+"""Verdicts on predictions: one pure rule for comments, checks and leaderboards.
 
-What a prediction is about is estimated with an interval (`runner.analysis.estimates`): an arm's
-mean over seeds, a difference, an order, an exponent, the error of a forecast. A prediction's
-`expect` names a set of numbers: *confirmed* if the whole interval lies in it, *refuted* if it lies
-wholly outside, otherwise *inconclusive*. What has no interval (one seed, points that show no law)
-and a missing run, which is not left out in silence, are inconclusive and say so.
+The subject of a prediction is estimated with an interval (`runner.analysis.estimates`): an arm's
+mean over seeds, a difference, an order, an exponent, the error of a forecast. `expect` names a set
+of numbers. The prediction is *confirmed* if the whole interval is inside the set, *refuted* if it
+is wholly outside, otherwise *inconclusive*. Without an interval (one seed, or points that show no
+law), or with a missing run, it is inconclusive, and the verdict says so.
 """
 
 import math
@@ -33,7 +33,7 @@ _WORDS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least", "±": "
 
 
 class BadExpectation(ValueError):
-    """`expect` cannot be read as a set of numbers; the message says why and what can be."""
+    """`expect` does not name a set of numbers; the message says why and what would."""
 
 
 # ── What a prediction expects ────────────────────────────────────────────────────────────────
@@ -41,48 +41,48 @@ class BadExpectation(ValueError):
 
 @dataclass(frozen=True)
 class Expectation:
-    """The set of numbers that `expect` names: from `lower` to `upper`, ends included or not."""
+    """The set of numbers of `expect`: from `lower` to `upper`, with or without its ends."""
 
     sign: Sign
-    value: float  # the bound, or the middle
+    value: float  # the bound, or the centre
     lower: float
     upper: float
     tolerance: float | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether the set's finite ends belong to it."""
+        """Whether the set includes its finite ends."""
         return self.sign in ("<=", ">=", "±")
 
     def contains(self, interval: Interval) -> bool:
-        """Whether every point of `interval` belongs to the set."""
+        """Whether the set contains all of `interval`."""
         low, high = interval
         if self.closed:
             return self.lower <= low and high <= self.upper
         return self.lower < low and high < self.upper
 
     def excludes(self, interval: Interval) -> bool:
-        """Whether no point of `interval` belongs to the set."""
+        """Whether the set contains no point of `interval`."""
         low, high = interval
         if self.closed:
             return high < self.lower or low > self.upper
         return high <= self.lower or low >= self.upper
 
     def __str__(self) -> str:
-        """The canonical form: equal sets written alike, and read back as the same set."""
+        """The canonical form: equal for equal sets, and parsed back as the same set."""
         if self.tolerance is None:
             return f"{self.sign} {_shortest(self.value)}"
         return f"{_shortest(self.value)} ± {_shortest(self.tolerance)}"
 
     @property
     def words(self) -> str:
-        """For a sentence: `below −0.05`, `within 1.9 ± 0.1`."""
+        """As part of a sentence: `below −0.05`, `within 1.9 ± 0.1`."""
         bound = str(self) if self.tolerance is not None else _shortest(self.value)
         return f"{_WORDS[self.sign]} {bound.replace('-', '−')}"
 
 
 def parse_expect(text: str) -> Expectation:
-    """The set that `text` names. Raises BadExpectation for what is no such set."""
+    """The set that `text` names. Raises BadExpectation."""
     if len(text) > MAX_CHARACTERS:
         raise _bad(text, f" is longer than {MAX_CHARACTERS} characters; write {FORMS}")
     if comparison := _COMPARISON.fullmatch(text):
@@ -94,7 +94,7 @@ def parse_expect(text: str) -> Expectation:
         middle, around = (_number(number, text) for number in tolerance.groups())
         if around <= 0:
             raise _bad(text, ": the tolerance after ± must be above 0")
-        # In decimals, so that 1.9 ± 0.1 begins at 1.8 and not at 1.7999999999999998.
+        # In decimals, so that 1.9 ± 0.1 starts at 1.8 and not at 1.7999999999999998.
         exact_middle, exact_around = Decimal(repr(middle)), Decimal(repr(around))
         lower, upper = float(exact_middle - exact_around), float(exact_middle + exact_around)
         if not (math.isfinite(lower) and math.isfinite(upper)):
@@ -127,9 +127,8 @@ def judge(
     climbed: Iterable[record.Climbed] = (),
     speeds: Figures = MappingProxyType({}),
 ) -> tuple[record.Verdict, ...]:
-    """A verdict on each of the plan's predictions, in their order. `climbed`: on a ladder, what the
-    rungs below came to. `speeds`: the tokens a second of each run, which hardware FLOPs follow
-    from."""
+    """A verdict on each of the plan's predictions, in order. `climbed`: on a ladder, the results of
+    the rungs below. `speeds`: the tokens per second of each run, for hardware FLOPs."""
     if plan.rung and plan.rung.below:
         plan = plan.model_copy(update={"arms": {**plan.rung.below, **plan.arms}})
         below = [*climbed]
@@ -183,14 +182,14 @@ def _verdict(
 class ArmSummary:
     """One arm over its seeds."""
 
-    mean: float | None  # over the seeds that have a figure
+    mean: float | None  # over the seeds with a figure
     spread: float | None  # `estimates.spread_over_seeds`
     n: int
-    of: int  # seeds that were planned
+    of: int  # planned seeds
 
     @property
     def certain(self) -> bool:
-        """Whether it has a band that one could rely on: two seeds or more, and none is missing."""
+        """Whether its band is reliable: at least two seeds, and none is missing."""
         return self.spread is not None and self.n == self.of
 
     @property
@@ -206,7 +205,7 @@ class ArmSummary:
         return self.middle - around, self.middle + around
 
     def __str__(self) -> str:
-        """`2.4130 ± 0.0120`; one seed without ±, none as a dash."""
+        """`2.4130 ± 0.0120`; without ± for one seed, a dash for none."""
         if self.mean is None:
             return "–"
         if self.spread is None:
@@ -216,19 +215,19 @@ class ArmSummary:
 
 
 def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
-    """Mean and spread of `arm` over the seeds that have a figure, and how many have none."""
+    """Mean and spread of `arm` over the seeds with a figure, and how many have none."""
     values = [value for seed in plan.seeds if (value := figures.get((arm, seed))) is not None]
     return summary(values, len(plan.seeds))
 
 
 def summary(values: list[float], planned: int) -> ArmSummary:
-    """Of an arm's figures, of so many that were planned."""
+    """The summary of an arm's figures, of `planned` seeds."""
     middle = mean(values) if values else None
     return ArmSummary(middle, estimates.spread_over_seeds(values), len(values), planned)
 
 
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
-    """What `judge` and `arm_summary` read: the lab's own figure of each run, if it counts."""
+    """The input of `judge` and `arm_summary`: the lab's figure of each run, if it counts."""
     return {(run.arm, run.seed): _counts(run.evaluated) for run in runs}
 
 
@@ -238,7 +237,7 @@ def _counts(evaluated: record.Evaluated | None) -> float | None:
 
 
 def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
-    """The tokens a second of each run, as its job reported them."""
+    """The tokens per second of each run, as its job reported them."""
     return {(run.arm, run.seed): run.tokens_per_second for run in runs}
 
 
@@ -246,7 +245,8 @@ def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]
 
 
 def _telling_decimals(interval: Interval, expected: Expectation) -> int:
-    """Enough that an end near a bound is not rounded onto it: the sentence must bear itself out."""
+    """Enough decimals that rounding does not move an end of the interval across a bound: the
+    sentence must agree with the verdict."""
     bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
     decimals = two_digits(interval[1] / 2 - interval[0] / 2)
     while decimals < 15 and any(

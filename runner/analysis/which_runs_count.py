@@ -1,17 +1,16 @@
-"""What counts under a preregistration, and what of it is not as it was sealed. Pure.
+"""Which executions count under a preregistration, and how they deviate from what was sealed. Pure.
 
-The issue seals hypothesis and predictions; the first plan under it that was approved seals the
-design: arms, seeds, steps, and what is averaged. (An approval that did not hold until the launch
-seals nothing, if nothing else was begun meanwhile: then nobody has seen a figure.) Of each design
-the first execution that was complete counts, and the sealed design's alone decides about the
-predictions. What came later is shown beside it: else one could run again, or otherwise, until the
-answer is the one that was hoped for. A ladder is one design, all of its arms: each rung has a first
-complete execution, and of these the highest rung's counts, which knows what those below came to.
-All of this follows from the records and is stored nowhere.
+The issue seals hypothesis and predictions. The first approved plan under it seals the design: arms,
+seeds, steps, and what is averaged. (An approval that was void before the launch seals nothing,
+unless another execution had started meanwhile: nobody has seen a figure.) For each design the first
+complete execution counts, and only the sealed design decides the predictions. Later ones are shown
+beside it; otherwise one could repeat or vary a run until it gives the desired answer. A ladder is
+one design with all of its arms: each rung has a first complete execution, and the highest rung's
+counts, which knows the results below. All of this is derived from the records and not stored.
 
-A run that was begun before the seal, under whatever plan, is no forecast's: who predicts what comes
-of it may have seen it. A prediction of which every run is one of these scores nothing, and where
-all are such the execution does not count.
+A run that started before the seal, under any plan, cannot test a prediction: its author may have
+seen the result. A prediction whose runs all started before is not scored, and if that holds for all
+predictions, the execution does not count.
 """
 
 import re
@@ -32,13 +31,13 @@ EXPLORATORY = "exploratory: another design than the sealed one"
 LOWER_RUNG = "a lower rung of the ladder; the highest one counts"
 OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
 KNOWN = "its runs had been begun before the seal"
-UNFIT = {"voided": "not started", "done": "incomplete"}  # of states that say it otherwise
-MAX_NAMED = 6  # runs without a figure
+UNFIT = {"voided": "not started", "done": "incomplete"}  # other names for some states
+MAX_NAMED = 6  # runs without a figure, in a sentence
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """An execution under a preregistration, and what came of it so far."""
+    """An execution under a preregistration, with its results so far."""
 
     execution: record.Execution
     result: record.Result | None
@@ -46,12 +45,12 @@ class Outcome:
 
     @property
     def state(self) -> str:
-        """How it ended, or that it has not."""
+        """How it ended, or that it has not ended."""
         return self.result.state if self.result else "unfinished"
 
     @property
     def missing(self) -> list[str]:
-        """Its runs that have no figure."""
+        """Its runs without a figure."""
         runs = self.execution.plan.runs()
         return [
             record.run_name(arm, seed)
@@ -61,13 +60,13 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether it was done with a figure of every run."""
+        """Whether it ended with a figure for every run."""
         return self.state == "done" and not self.missing
 
 
 @dataclass(frozen=True)
 class Registration:
-    """A preregistration with all that is on record under it."""
+    """A preregistration with all records under it."""
 
     seal: record.Preregistration
     edits: tuple[record.Edit, ...] = ()  # of the issue, after the seal
@@ -78,10 +77,10 @@ class Registration:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Something that is not as it was sealed. Its words are the lab's, with people's words in code
-    spans only; the lines of its difference are people's own."""
+    """A deviation from what was sealed. The text is the lab's, with people's words only in code
+    spans; the lines of its diff are people's own."""
 
-    what: str  # a sentence
+    what: str  # as a sentence
     diff: tuple[str, ...] = ()
 
 
@@ -90,14 +89,14 @@ class Weighed:
     """An execution, and whether it counts."""
 
     outcome: Outcome
-    why_not: str  # empty: it is what counts for the predictions
+    why_not: str | None  # None: it counts for the predictions
     exploratory: bool  # of another design than the sealed one
-    known: frozenset[int]  # predictions, from 0, whose runs were begun before the seal
+    known: frozenset[int]  # predictions, from 0, whose runs started before the seal
 
     @property
     def counts(self) -> bool:
-        """Whether its verdicts are the preregistration's."""
-        return not self.why_not
+        """Whether its verdicts are those of the preregistration."""
+        return self.why_not is None
 
 
 @dataclass(frozen=True)
@@ -105,27 +104,28 @@ class Review:
     """What counts under a preregistration. All executions, in the order of their approvals."""
 
     registration: Registration
-    sealed: record.Execution | None  # whose plan is the sealed design
+    sealed: record.Execution | None  # the execution whose plan is the sealed design
     weighed: tuple[Weighed, ...]
 
     @property
     def counted(self) -> Weighed | None:
-        """The execution whose verdicts are the preregistration's; None: there is none yet."""
+        """The execution whose verdicts are those of the preregistration; None if there is none
+        yet."""
         return next((one for one in self.weighed if one.counts), None)
 
     @cached_property
     def told(self) -> str:
-        """All that pages show of it: another text whenever they would be others."""
+        """A text that changes whenever anything that pages show of it changes."""
         lines = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
         for one in self.weighed:
             of, result = one.outcome, one.outcome.result
             outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
-            told = (of.execution.id, of.state, one.why_not, outcomes, sorted(one.known))
+            told = (of.execution.id, of.state, one.why_not or "", outcomes, sorted(one.known))
             lines.append(repr(told))
         return "\n".join(lines)
 
     def of(self, execution: str) -> Weighed:
-        """What was said of the execution with this id. Raises KeyError."""
+        """The entry of the execution with this id. Raises KeyError."""
         return self._by_id[execution]
 
     @cached_property
@@ -133,7 +133,7 @@ class Review:
         return {one.outcome.execution.id: one for one in self.weighed}
 
     def deviations(self, execution: str) -> tuple[Deviation, ...]:
-        """All that is not as it was sealed where this execution is concerned."""
+        """All deviations that concern this execution."""
         outcome = self.of(execution).outcome
         found = [_edits(self.registration), _predictions(self.registration, outcome.execution.plan)]
         found.append(_begun(self.registration, self.of(execution)))
@@ -171,16 +171,16 @@ def review(registration: Registration) -> Review:
             why.append(RUN_AGAIN)
         elif first[one.execution.id] < highest and not other:
             why.append(LOWER_RUNG)
-        weighed.append(Weighed(one, ", ".join(why), other, seen))
+        weighed.append(Weighed(one, ", ".join(why) or None, other, seen))
     return Review(registration, sealed, tuple(weighed))
 
 
 def _seals(one: Outcome, approved: list[Outcome]) -> bool:
-    """Whether the design of this execution is sealed, if it is the first that does."""
+    """Whether this execution would seal the design, if no earlier one has."""
     if one.result is None or one.state != "voided":
         return True
     then = one.result.at
-    # As it was known then: what was queued and is voided later must not change what was sealed.
+    # As known then: what was queued and voided later must not change what was sealed.
     begun = [x for x in approved if x.state != "voided" or (x.result and x.result.at > then)]
     return any(x.execution.at <= then for x in begun)
 
@@ -190,8 +190,8 @@ def _rung(execution: record.Execution) -> int:
 
 
 def _first_complete(outcomes: Iterable[Outcome]) -> dict[str, int]:
-    """Of each design, on a ladder of each of its rungs, the execution that was complete before the
-    others, with its rung."""
+    """For each design (on a ladder, each of its rungs) the first complete execution, with its
+    rung."""
     done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
     first: list[record.Execution] = []
     for _, execution in sorted(done, key=lambda pair: (pair[0], _when(pair[1]))):
@@ -202,7 +202,7 @@ def _first_complete(outcomes: Iterable[Outcome]) -> dict[str, int]:
 
 
 def _when(execution: record.Execution) -> tuple[Any, ...]:
-    """The order of approvals: those of one moment as their commands stand in the thread."""
+    """The order of approvals; at equal times, the order of the commands in the thread."""
     command = execution.origin.approval.rpartition("/")[2] if execution.origin else ""
     return execution.at, [int(number) for number in re.findall(r"\d+", command)], execution.id
 
@@ -212,15 +212,15 @@ def begun_before(
     plans: Iterable[record.Plan],
     begun: Mapping[str, tuple[datetime, str]],
 ) -> dict[str, str]:
-    """`Registration.earlier` of runs in these plans, given when and by which execution each run
-    was first begun."""
+    """`Registration.earlier` for the runs of these plans, given when and by which execution each
+    run was first started."""
     runs = {run for plan in plans for run in same_run(plan).values()}
     found = {run: begun[run] for run in runs & begun.keys()}
     return {run: id for run, (at, id) in found.items() if at < seal.at}
 
 
 def known(registration: Registration, plan: record.Plan) -> frozenset[int]:
-    """The plan's predictions of which all runs had been begun before the seal."""
+    """The plan's predictions whose runs had all started before the seal."""
     if not registration.earlier:
         return frozenset()
     runs = same_run(plan)

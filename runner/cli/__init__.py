@@ -1,1 +1,1 @@
-"""The regatta command and what it prints."""
+"""The `regatta` command and its output."""

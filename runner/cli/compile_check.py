@@ -1,5 +1,5 @@
-"""`compile-check`: one training step, compiled for devices that need not be there; and how such
-devices are described on the command line."""
+"""`compile-check`: compiles one training step for devices that need not exist; and how the command
+line describes such devices."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -87,8 +87,8 @@ def described(
     *,
     grows: bool = False,
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and how it computes, from the words of the command line. A slice that `grows` has
-    as many devices as the mesh, if there is one."""
+    """The slice and the computation that the options describe. A slice that `grows` has as many
+    devices as the mesh, if there is one."""
     with stopping(ValueError):
         sizes = MeshConfig(**dict(_sizes(mesh))) if mesh else None
     if sizes and grows:
@@ -101,7 +101,7 @@ def described(
 
 
 def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig) -> None:
-    """End the command where one of these cannot be laid out on the mesh."""
+    """End the command if the mesh does not fit one of these."""
     found = {
         f"`{misfit.field}`: {misfit.words}."
         for model, train in arms

@@ -1,5 +1,5 @@
-"""An execution as people read it in a terminal: who ran what, from which files and on what, what
-came out, and of each step what it was made of; and what of two executions is not the same."""
+"""Shows an execution in a terminal: who ran what, from which files and on what, the results, and
+for each step what it was made from; and the differences between two executions."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,21 +22,21 @@ from runner.schema import step_graph
 from runner.schema.record import Evaluated, Execution, Lab, PlannedStep, Result, Source, StepEnd
 from runner.store.store import Store
 
-DIGITS = 16  # of a digest for people; `--json` has all
-SHORT = 7  # of a commit in a list, as Git has it
-MAX_EXCERPT = 4096  # bytes of a file that is shown as it is
-NAMED = 14  # characters of the column that names what is said of a step, at least
-MAX_FILES = 6  # named of one output
+DIGITS = 16  # of a digest; `--json` has all
+SHORT = 7  # of a commit in a list, as in Git
+MAX_EXCERPT = 4096  # bytes of a file that is shown unchanged
+NAMED = 14  # minimum width of a step's column of labels
+MAX_FILES = 6  # listed per output
 READABLE = (".md", ".txt", ".csv", ".json")
 
 
 def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group:
-    """All of an execution. `meanings`: what its aliases mean now."""
+    """The whole execution. `meanings`: what its aliases mean now."""
     plan = account.execution.plan
     parts: list[RenderableType] = [_head(account)]
     if results := list(_results(store, account)):
         parts += [Text("\nWhat came out", style="bold"), *results]
-    shown: dict[str, str] = {}  # {step: the first point of its sweep, which is shown whole}
+    shown: dict[str, str] = {}  # {step: the first point of its sweep, which is shown in full}
     for name, step in ordered(plan.steps).items():
         first = shown.setdefault(name.partition("/")[0], name)
         title = Text(f"\n{name}", style="bold").append(f"  {step.do}", style="dim")
@@ -57,18 +57,18 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
 
 
 class Line(NamedTuple):
-    """An execution in a list of them."""
+    """An execution in a list."""
 
     execution: str
     begun: str  # ISO 8601, UTC
     state: str
-    commit: str  # that its folder was of; "" if of none
-    changed: bool  # the folder was not as that commit has it
+    commit: str  # of the checkout that had its folder; "" if there was none
+    changed: bool  # the folder differed from that commit
     experiment: str  # the folder
 
 
 def line(execution: Execution) -> Line:
-    """What tells it from the others, but for its state, which its own record does not know."""
+    """Its line without its state, which is in another record."""
     origin, source = execution.origin, execution.source
     return Line(
         execution=execution.id,
@@ -81,7 +81,7 @@ def line(execution: Execution) -> Line:
 
 
 def listing(lines: Iterable[Line]) -> Table:
-    """A line each, with the folder's name instead of its whole path."""
+    """A table of lines, with the folder's name instead of its path."""
     rows = (
         (
             one.execution,
@@ -154,8 +154,8 @@ def _lab(lab: Lab | None) -> str:
 
 
 def _devices(receipts: Iterable[Mapping[str, str]]) -> list[str]:
-    """On what all of it was made. Where one step knew no more than the processor that others name
-    with their device, that is said once."""
+    """The devices of all steps. A processor that another entry names with its device is listed
+    once."""
     found = dict.fromkeys(map(_device, receipts))
     return [words for words in found if not any(other.endswith(f", {words}") for other in found)]
 
@@ -176,7 +176,7 @@ def _software(receipt: Mapping[str, str]) -> str:
 
 
 def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[RenderableType]:
-    """The figures of the models that steps have scored, the best first."""
+    """The scores of the models, the best first."""
     for name, scores in found.items():
         targets = next((f"{score.targets:,}" for score in scores.values()), "no")
         words = f"{name}: bits per byte on {targets} validation tokens, less is better"
@@ -185,7 +185,7 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
 
 
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:
-    """The figures, and what the last steps have made."""
+    """The scores, and the outputs of the last steps."""
     plan = account.execution.plan
     yield from scores_view(account.scores)
     if not plan.steps:
@@ -224,7 +224,7 @@ def _excerpts(store: Store, account: Account, name: str) -> Iterator[RenderableT
 
 
 def difference_view(found: Differences, before: str, after: str) -> Group:
-    """What of two executions or folders is not the same, the causes before what follows."""
+    """The differences between two executions or folders, causes first."""
     parts: list[RenderableType] = []
     if found.figures:
         rows = ((name, *_moved(*both)) for name, both in found.figures.items())
@@ -239,7 +239,7 @@ def difference_view(found: Differences, before: str, after: str) -> Group:
 
 
 def _moved(before: float | None, after: float | None) -> tuple[str, str, str]:
-    """Two figures, and by how much the second is another one."""
+    """Two figures, and their difference."""
     one, other = ("–" if bpb is None else f"{bpb:.4f}" for bpb in (before, after))
     return one, other, "" if before is None or after is None else f"{after - before:+.4f}"
 
@@ -248,7 +248,8 @@ def _moved(before: float | None, after: float | None) -> tuple[str, str, str]:
 
 
 def _made_of(step: PlannedStep, like: tuple[str, PlannedStep] | None) -> Iterator[tuple[str, str]]:
-    """What its fingerprint covers; of a further point of a sweep, what is not as in the first."""
+    """What its fingerprint covers; for a further point of a sweep, the differences from the
+    first."""
     for key, these in step.inputs.items():
         yield f"input {key}", ", ".join(these)
     leaves = step_graph.leaves(step.config)
@@ -288,7 +289,7 @@ def _bare(rows: Iterable[tuple[str, ...]]) -> Table:
 
 
 def _pairs(rows: Iterable[tuple[str, str]], place: str | None = None) -> Group:
-    """A table of them; and below it, on a line of any length, the place that they lie in."""
+    """A table of pairs; below it, on a line of any length, the path of the output."""
     known = list(rows)
     made = table(("", ""), known, header=False, gap=2, indent=2)
     width = max(NAMED, *(len(what) for what, _ in known))
@@ -299,7 +300,7 @@ def _pairs(rows: Iterable[tuple[str, str]], place: str | None = None) -> Group:
 
 
 def _whole(line: Text) -> Text:
-    """A line with a path, which can only be copied if it is not broken where a terminal ends. Who
-    prints it does not crop it."""
+    """A line with a path, which must not be broken at the end of the terminal, so that it can be
+    copied. Print it without cropping."""
     line.no_wrap, line.overflow = True, "ignore"
     return line

@@ -1,5 +1,5 @@
-"""`regatta forecast`: how good a run will be, from smaller runs of the lab, with an interval; and
-the seal of such a forecast. Exit codes: 0 said, 1 there is no law to say it by, 2 bad input."""
+"""`regatta forecast`: forecasts the score of a run from smaller runs of the lab, with an interval;
+and seals such a forecast. Exit codes: 0 done, 1 no law fits, 2 bad input."""
 
 import hashlib
 import json
@@ -94,7 +94,7 @@ def command(
 
 
 def points_in(store: Store) -> Iterator[Point]:
-    """Every run of a store's executions that the lab has scored, oldest execution first."""
+    """Every run in a store that the lab has scored, oldest execution first."""
     for execution in sorted(provenance.executions(store), key=lambda one: (one.at, one.id)):
         yield from forecasting.points_of(execution, execution_index.runs_of(store, execution))
 
@@ -120,7 +120,7 @@ def _designs(path: Path, arm: str | None) -> dict[str, Design]:
 
 
 def read_points(path: Path) -> list[Point]:
-    """The runs in a file: a list of them, or what has one as `points`, as a seal does."""
+    """The runs in a file: a list of them, or an object with `points`, such as a seal."""
     try:
         value = json.loads(path.read_bytes())
         return list(POINTS.validate_python(value["points"] if isinstance(value, dict) else value))
@@ -164,8 +164,8 @@ def _seal(
 
 
 def declaration(folder: Path) -> dict[str, str]:
-    """Digests of what an experiment declares and runs: the files of its folder that are neither a
-    seal nor an outcome, which are JSON."""
+    """Digests of what an experiment declares and runs: the files of its folder except seals and
+    outcomes, which are JSON."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -189,7 +189,7 @@ def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
         name = point.run.partition(".")[0]
         execution = record.require(opened, f"executions/{name}/execution", record.Execution)
         step = execution.plan.trained().get((point.arm, point.seed))
-        # As the execution's record has it, also where the step's output is no longer there.
+        # From the execution's record, because the step's output may be gone.
         end = step and provenance.account(opened, execution).ends.get(step)
         end = end or record.StepEnd(state="made")
         digest = hashlib.sha256(content).hexdigest()

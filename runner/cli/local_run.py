@@ -1,5 +1,5 @@
-"""Local executions: begun, and turned until there is a result, with a Ray that is started for them
-or somebody else's. Unsigned and without approval; all else is what the bot does."""
+"""Runs an execution locally: starts it and repeats look, decide, act until there is a result, with
+a Ray of its own or a given one. Unsigned and without approval; otherwise as the bot does it."""
 
 import itertools
 import signal
@@ -18,6 +18,7 @@ from runner.execution.local_ray import LocalRay
 from runner.execution.progress import progress
 from runner.execution.ray_jobs import RayAddress, RayError, RayJobs
 from runner.history import provenance
+from runner.lib import accelerators
 from runner.planning import limits
 from runner.publish import step_summary
 from runner.schema import record
@@ -25,7 +26,7 @@ from runner.store.leases import LeaseWatch
 from runner.store.store import Remote, Store
 
 POLL = 0.5  # seconds between two looks
-STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to come to its end
+STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to end
 
 
 def earlier(
@@ -47,8 +48,8 @@ def begin(
     source: record.Source | None = None,
     isolation: record.Isolated = "",
 ) -> str:
-    """Begin an execution of the plan, whose folder is `source`, or go on with one that was left
-    unfinished. Without `isolation`, code of the experiment's own is taken for the caller's."""
+    """Start an execution of the plan, whose folder is `source`, or continue an unfinished one.
+    Without `isolation`, own code counts as the caller's."""
     known = 0
     for execution, result in earlier(store, planned):
         known += 1
@@ -71,15 +72,27 @@ def begin(
     return name
 
 
+def unusable_devices(plan: record.Plan) -> str | None:
+    """Why JAX cannot use the devices of this machine that a plan asks for, and what to do; None: it
+    can, or they are not here."""
+    asked = (plan.resources, *(step.resources for step in plan.steps.values()))
+    for platform in dict.fromkeys(plan.kinds[one.kind].platform for one in asked):
+        if found := accelerators.unusable(platform):
+            return f"{plan.experiment}, `resources`: {found.words} {found.mend}."
+    return None
+
+
 def missing_devices(plan: record.Plan) -> str | None:
-    """What this machine lacks for a plan, in a sentence; None: nothing. A local Ray would let a
-    job wait for ever for what is not there."""
+    """What this machine lacks for a plan, as a sentence; None if nothing. A local Ray would let a
+    job wait forever for missing devices."""
     gpus, cpus = local_ray.local_gpus(), local_ray.local_cpus()
     for resources in (plan.resources, *(step.resources for step in plan.steps.values())):
         kind, count = plan.kinds[resources.kind], resources.count
         lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
         lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
         lacks = lacks or "this machine is no host of a TPU slice" * bool(kind.ray_tpu)
+        if not kind.ray_tpu and (words := unusable_devices(plan)):
+            return words
         if lacks:
             return (
                 f"{plan.experiment}, `resources`: the experiment asks for {count} × "
@@ -113,14 +126,14 @@ def execute(
 
 def _reach(store: Store) -> dict[str, str]:
     if isinstance(store.at("work"), Remote):
-        from runner.store.gcs import for_jobs  # who has no bucket needs no client for one
+        from runner.store.gcs import for_jobs  # the client library is imported only for a bucket
 
         return for_jobs()
     return {}
 
 
 def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watching) -> Facts:
-    """Look, decide, act, until there is a result. Ctrl-C cancels; a second one leaves."""
+    """Look, decide, act, until there is a result. Ctrl-C cancels; a second one exits."""
     jobs, leases = RayJobs(ray), LeaseWatch(store)
     show_at, stop_by = 0.0, float("inf")
     told: dict[str, record.StepEnd] = {}
@@ -155,7 +168,7 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 advance = progress(store, facts, told, provenance.failed(told))
                 if advance.runs:
                     watching.show(facts, advance)
-                # Long curves and many steps take time; no more than a tenth of it is spent on that.
+                # Long curves and many steps take time: spend at most a tenth of it on the display.
                 show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
             time.sleep(POLL)
 
@@ -163,8 +176,8 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
 def _ended(
     store: Store, execution: record.Execution, told: dict[str, record.StepEnd]
 ) -> Iterator[tuple[str, record.StepEnd]]:
-    """The steps that have ended since the last look, which are added to `told`. Only those are
-    looked at whose inputs have all been told of: no other can have ended."""
+    """The steps that have ended since the last look, which are added to `told`. Looks only at steps
+    whose inputs are all in `told`: no other can have ended."""
     steps = execution.plan.steps
     while due := [
         name for name, step in steps.items() if name not in told and told.keys() >= set(step.needs)
@@ -178,7 +191,7 @@ def _ended(
 
 @contextmanager
 def _interrupts() -> Iterator[Callable[[], int]]:
-    """Count Ctrl-Cs in the `with` body, so that the first one breaks nothing in the middle."""
+    """Count Ctrl-Cs in the `with` body, so that the first one interrupts nothing."""
     count = 0
 
     def interrupt(*_: object) -> None:

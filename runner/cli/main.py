@@ -1,7 +1,7 @@
-"""`plan`, `run` and `wandb`: the lab's own code on one's own machine, without GitHub; and all
-commands of the runner together.
+"""`plan`, `run` and `wandb`: the lab on one's own machine, without GitHub; and all commands of the
+runner together.
 
-A local execution has no approval and is unsigned; everything else is what the bot does."""
+A local execution has no approval and is unsigned; otherwise it is as the bot's."""
 
 import sys
 from importlib import metadata
@@ -88,9 +88,11 @@ def plan(
 
     Memory is counted for the devices that the experiment asks for, or those you describe.
     """
-    opened = options.found(store, jobs)
+    opened, planned = options.found(store, jobs), planner.plan_folder(path)
     on = compile_check.asked(devices, path) if devices else None
-    _show_plan(planner.plan_folder(path), opened, as_json, on, mesh, remat)
+    _show_plan(planned, opened, as_json, on, mesh, remat)
+    if words := local_run.unusable_devices(planned):
+        remark(words, "yellow")
     if not as_json:
         remark(f"next: regatta run {path}", "dim")
 
@@ -149,7 +151,7 @@ def run(
     """Train and score an experiment, here or on your Ray. Unsigned, without approval."""
     if seed and only:
         stop("--seed and --only: say all of it with --only, such as 'arms=slow seeds=0,1'.")
-    whole = planner.plan_folder(path)  # what cannot be planned leaves no store behind
+    whole = planner.plan_folder(path)  # an invalid plan creates no store
     planned = _narrowed(whole, only, seed)
     if dry_run:
         _show_plan(planned, options.found(store, jobs), as_json)
@@ -190,7 +192,7 @@ def upload_runs(execution: TheExecution, store: TheStore = "store", jobs: TheJob
 
 
 def _upload(store: Store, execution: str) -> bool:
-    """Whether all runs that have figures are there now. An execution does not depend on it."""
+    """Whether all runs that have figures are uploaded now. The execution does not depend on it."""
     try:
         with Console(stderr=True).status("uploading to W&B"):
             there, troubles = wandb_upload.upload(store, execution)
@@ -205,7 +207,7 @@ def _upload(store: Store, execution: str) -> bool:
 
 
 def _narrowed(planned: record.Plan, only: str | None, seeds: list[int] | None) -> record.Plan:
-    """What `--only` or `--seed` leaves of a plan, by the words that a `/run` takes."""
+    """The part of a plan that `--only` or `--seed` selects, with the words of a `/run`."""
     words = only or (f"seeds={','.join(map(str, seeds))}" if seeds else None)
     left = subset.read(words, planned) if words else record.Narrowing()
     if isinstance(left, str):
@@ -219,7 +221,7 @@ def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:
 
 
 def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.PlannedArm]]:
-    """The arms by what they are trained on; all by the experiment's own devices if `alike`."""
+    """The arms by their devices; all under the experiment's own devices if `alike`."""
     steps = {arm: plan.steps[name].resources for (arm, _), name in plan.trained().items()}
     found: dict[Slice, dict[str, record.PlannedArm]] = {}
     for name, arm in plan.arms.items():

@@ -1,4 +1,4 @@
-"""`new`: writes an experiment to begin with, from one of the starters that come with the lab."""
+"""`new`: writes an experiment from one of the lab's starters."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from runner.spec.declaration import FILE_NAME
 
 STARTERS = Path(__file__).parents[1] / "spec" / "starters"
 NAME = r"[a-z0-9][a-z0-9_-]{0,79}"
-STANDS_FOR = "experiments/NAME"  # what a starter calls the folder that it will lie in
+STANDS_FOR = "experiments/NAME"  # the experiment's folder in a starter's text
 
 
 def starters() -> list[str]:

@@ -1,5 +1,5 @@
-"""What several commands take: the store, which they open, the execution in it that somebody names,
-an experiment's folder, and a Ray."""
+"""Arguments of several commands: the store, an execution in it, an experiment's folder, and a
+Ray."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ from runner.store.store import NoStore, Store, StoreError
 
 EXPERIMENTS = Path("experiments")
 LATEST = "latest"
-MAX_NAMED = 5  # executions whose ids begin as the one that was given
+MAX_NAMED = 5  # executions with the given prefix, listed in an error
 
 TheStore = Annotated[
     str,
@@ -39,20 +39,20 @@ TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning, or 
 
 
 def named(path: Path) -> Path:
-    """Where an experiment lies: a folder of `experiments` may be named alone."""
+    """The path of an experiment: a folder of `experiments` may be given by its name alone."""
     inside = EXPERIMENTS / path
     return inside if inside.exists() and not path.exists() else path
 
 
 def experiment(path: Path | None) -> Path | None:
-    """The experiment that is meant, which has to be there."""
+    """The given experiment, which must exist."""
     if path is None or named(path).exists():
         return path and named(path)
     return stop(_unknown(path))
 
 
 def experiments(paths: list[Path] | None) -> list[Path]:
-    """All that are meant."""
+    """All given experiments."""
     return [found for path in paths or [] if (found := experiment(path))]
 
 
@@ -78,14 +78,14 @@ RayToken = Annotated[Path | None, typer.Option(help="The file with its token.")]
 
 
 def made(place: str, jobs: str | None) -> Store:
-    """The store, which is made if there is none."""
+    """The store, created if there is none."""
     with stopping(StoreError):
         return Store(place, jobs=jobs)
 
 
 def found(place: str, jobs: str | None) -> Store | None:
-    """The store, if there is one. A folder that is there is one, and what is there and is no folder
-    ends the command."""
+    """The store, if there is one: any existing folder counts. Ends the command if the path is no
+    folder."""
     with stopping(StoreError):
         try:
             return Store(place, jobs=jobs, make=Path(place).is_dir())
@@ -94,12 +94,12 @@ def found(place: str, jobs: str | None) -> Store | None:
 
 
 def opened(place: str, jobs: str | None, instead: str = ELSEWHERE) -> Store:
-    """The store, which has to be there; `instead` says what to do where it is not."""
+    """The store, which must exist; `instead` says what to do otherwise."""
     return found(place, jobs) or stop(f"there is no store at {place}; {instead}.")
 
 
 def execution(store: Store, id: str) -> record.Execution:
-    """The execution with this id, or the only one whose id begins so, or the `latest`."""
+    """The execution with this id, or the only one with this prefix, or the `latest`."""
     with stopping(StoreError):
         if id == LATEST:
             newest = max(provenance.executions(store), key=lambda one: one.at, default=None)
@@ -117,7 +117,7 @@ def execution(store: Store, id: str) -> record.Execution:
 
 
 def in_steps(store: Store, id: str) -> record.Execution:
-    """The execution that is meant, if it can be looked into step by step, and run again."""
+    """The given execution, if its plan has steps, so that it can be inspected and repeated."""
     found = execution(store, id)
     if not found.plan.steps:
         words = "`regatta show` shows it, and it is not run again"
@@ -126,7 +126,7 @@ def in_steps(store: Store, id: str) -> record.Execution:
 
 
 def ray(url: str | None, token: Path | None) -> RayAddress | None:
-    """The Ray that is named; None where one is to be started."""
+    """The given Ray; None if one is to be started."""
     if bool(url) != bool(token):
         stop("--ray-address and --ray-token-file go together: give both or neither.")
     return RayAddress(url, token) if url and token else None

@@ -1,6 +1,5 @@
-"""`replay`: train a random stretch of a finished run once more, from one of its checkpoints to the
-next, and put on record whether it came to the same. What an execution has to show for itself is
-then no longer its own word alone, at a fraction of what running all of it again costs."""
+"""`replay`: trains a random part of a finished run again, from one of its checkpoints to the next,
+and records whether the result is the same. This verifies an execution at a fraction of its cost."""
 
 import json
 import random
@@ -60,7 +59,7 @@ def command(
 
 
 def replay(store: Store, execution: Execution, run: str | None, chance: random.Random) -> Replayed:
-    """Train a stretch again and record how it came out. Raises CannotReplay and StoreError."""
+    """Train a stretch again and record the result. Raises CannotReplay and StoreError."""
     ends = provenance.account(store, execution).ends
     trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]
     if run and run not in trains:
@@ -96,7 +95,7 @@ def replay(store: Store, execution: Execution, run: str | None, chance: random.R
 
 
 def _why_not(name: str, end: StepEnd | None) -> str | None:
-    """Why a step cannot be trained again; None where it was trained."""
+    """Why a step cannot be trained again; None if it can."""
     if end is None:
         return f"{name} was not made"
     return f"{name} failed: {end.why}" if end.state == "failed" else None
@@ -105,8 +104,8 @@ def _why_not(name: str, end: StepEnd | None) -> str | None:
 def judged(
     found: Mapping[str, Any], curve: Mapping[int, float], receipt: Mapping[str, str]
 ) -> tuple[run_comparison.How, str]:
-    """How a stretch came out, in words too: `found` is what `runner.worker.replay` printed, `curve`
-    the losses on record, `receipt` what they rest on."""
+    """The comparison of a stretch, and an explanation: `found` is what `runner.worker.replay`
+    printed, `curve` the recorded losses, `receipt` how they were computed."""
     if found["same"]:
         return "bit for bit", f"the parameters are {found['now_sha256'][:16]}… again"
     besides = dict.fromkeys(("isolation", "code_sha256", step_runs.READ), "")  # not the machine's
@@ -124,7 +123,7 @@ def judged(
 
 
 def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path, int, int]]:
-    """(folder of checkpoints, first step, last step) of each that a run has left."""
+    """(folder of checkpoints, first step, last step) of each stretch of a run."""
     step = execution.plan.steps[name]
     place = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
     found: list[tuple[Path, int, int]] = []
@@ -138,7 +137,7 @@ def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path
 def _trained(
     store: Store, execution: Execution, name: str, folder: Path, between: tuple[int, int]
 ) -> dict[str, Any]:
-    """What `runner.worker.replay` says of a stretch. Raises CannotReplay."""
+    """The output of `runner.worker.replay` for a stretch. Raises CannotReplay."""
     steps, step = execution.plan.steps, execution.plan.steps[name]
     inputs = {}
     for key, these in step.inputs.items():

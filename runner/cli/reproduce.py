@@ -1,4 +1,4 @@
-"""`reproduce`: run what an execution ran once more, and say whether it came out the same."""
+"""`reproduce`: runs an execution's plan again, and compares the results."""
 
 import shutil
 import sys
@@ -29,7 +29,7 @@ from runner.schema.step_graph import a_few
 from runner.store.store import Store, StoreError
 
 STYLES = {"follows its inputs": "yellow", "differs": "red", "not comparable": "red"}
-MAX_CHANGED = 5  # steps whose code is not here, named in a complaint
+MAX_CHANGED = 5  # steps with other code, listed in an error
 
 
 def command(
@@ -80,8 +80,8 @@ def command(
 
 
 def _fresh(opened: Store, before: Execution, into: str | None, stack: ExitStack) -> Store:
-    """An empty store, with the code and the texts of the execution's own that it ran; it goes with
-    the stack, unless it lies where somebody wants it."""
+    """An empty store with the own code and the texts of the execution; deleted with the stack,
+    unless the user chose the place."""
     if not into and isinstance(opened.root, str):
         stop(f"{opened.root} is in a bucket; --into names a new place for its steps.")
     with stopping(StoreError):
@@ -109,7 +109,7 @@ def _fresh(opened: Store, before: Execution, into: str | None, stack: ExitStack)
 
 
 def _isolation(before: Execution) -> Isolated:
-    """How code of the execution's own is kept apart: somebody else may have written it."""
+    """How the execution's own code is isolated: another person may have written it."""
     if not (before.plan.own_code() or before.plan.compiled):
         return ""
     if not (words := bubblewrap.probe()):
@@ -150,8 +150,8 @@ def _tell(
 
 
 def changed_code(plan: Plan, code: Path) -> Iterator[str]:
-    """Of each step whose code here, the lab's or the experiment's own in `code`, is not the planned
-    one, what differs."""
+    """The steps whose code here (the lab's, or the experiment's in `code`) is not the planned code,
+    and how it differs."""
     reach = cache(code_digest.reach)
     found = cache(lambda made, own: planned_steps.code_of(made, own, code, reach=reach))
     for name, step in plan.steps.items():

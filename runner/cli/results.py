@@ -1,4 +1,4 @@
-"""`results`: a finished execution as a `speedrun_results.json`, for the boards of others."""
+"""`results`: writes a finished execution as a `speedrun_results.json`, for other leaderboards."""
 
 from pathlib import Path
 from typing import Annotated

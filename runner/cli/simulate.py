@@ -1,6 +1,6 @@
 """`regatta simulate`: experiments and a described cluster → waiting, cost and utilisation.
 
-Nothing runs.
+Runs nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from runner.schema import lab_config
 from runner.schema.devices import listed
 from runner.spec import declaration
 
-MAX_ROWS = 10  # people of a table
+MAX_ROWS = 10  # people in a table
 MAX_TROUBLES = 4
 PICTURES = (".svg", ".png")
 UNCOUNTED = "models of its own, whose FLOPs are not known beforehand"
@@ -75,8 +75,8 @@ def command(
 def _planned(
     experiments: list[Path], described: cluster.Described, person: str
 ) -> tuple[list[Submission], dict[str, int]]:
-    """The experiments as they arrive, each under a name of its own, and how many runs of which are
-    left out because nobody knows how long they take. Raises BadExperiment."""
+    """The experiments as submissions, each under a name of its own, and {experiment: runs that are
+    left out because their duration is unknown}. Raises BadExperiment."""
     found: list[Submission] = []
     left_out: dict[str, int] = {}
     kinds = {pool.kind for pool in described.cluster.pools}
@@ -103,7 +103,7 @@ def _planned(
 
 
 def _asking(path: Path, kind: str, words: str) -> Problem:
-    """A complaint about devices of this kind, at the place that asks for them."""
+    """A problem with devices of this kind, at the place that requests them."""
     graph = declaration.load(path)
     for name, node in graph.nodes.items():
         at = graph.place(name, ("resources", "kind"))
@@ -125,7 +125,7 @@ def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, word
 
 
 def _fate(fate: Fate) -> dict[str, Any]:
-    """One run for programs. Seconds, counted as the arrivals are."""
+    """One run as JSON. Seconds, on the clock of the arrivals."""
     return {
         "experiment": fate.experiment,
         "person": fate.request.person,
@@ -158,7 +158,7 @@ def view(
     left_out: Mapping[str, int],
     described: cluster.Described,
 ) -> RenderableType:
-    """What a simulation found, for people: pools, waiting, and what did not finish."""
+    """The result of a simulation as text: pools, waiting, and what did not finish."""
     head = Text(title(found), style="bold").append(f": {_outcome(found)}", style="none")
     named = [group for group in found.experiments if group.name in experiments]
     lines = [Text(line, style="yellow") for line in (*_troubles(found), *_left_out(left_out))]
@@ -210,7 +210,7 @@ def _table(*columns: str, rows: Iterable[Sequence[Cell]]) -> Table:
 
 
 def _time(seconds: float | None) -> str:
-    """`under 1 s`, `38 s`, `12.5 min`, `3.1 h`, `14.0 d`: narrow enough for a column."""
+    """`under 1 s`, `38 s`, `12.5 min`, `3.1 h`, `14.0 d`: narrow, for a column."""
     if seconds is None:
         return "–"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):

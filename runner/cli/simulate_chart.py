@@ -1,4 +1,4 @@
-"""The picture of a simulation: how much of each pool was in use, and how many runs waited."""
+"""The chart of a simulation: the utilisation of each pool, and how many runs waited."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,13 +15,13 @@ from runner.scheduler.simulate import Fate, span
 WIDTH, HEIGHT, LOWER = 640, 200, 120
 AXIS = "#afb8c1"
 SHADES = ["#56b4e9", "#0072b2", "#b8c4ce"]  # of RANKS
-POINTS = 240  # stretches of time, each drawn with its mean
+POINTS = 240  # intervals of time, each drawn with its mean
 
 Interval = tuple[int, int, int]  # from, to, how many
 
 
 def chart(fates: Mapping[str, Fate], cluster: Cluster, title: str) -> dict[str, Any]:
-    """A Vega-Lite description with its data: utilisation by pool, and below it what waits."""
+    """A Vega-Lite description with its data: utilisation by pool, and below it the waiting runs."""
     every = list(fates.values())
     began, ended = span(every)
     edges = np.linspace(began, max(ended, began + 1), POINTS + 1)
@@ -51,7 +51,7 @@ def chart(fates: Mapping[str, Fate], cluster: Cluster, title: str) -> dict[str, 
 
 
 def mean_level(intervals: Iterable[Interval], edges: np.ndarray) -> np.ndarray:
-    """How many there are on average between each two `edges`. Returns one less than edges."""
+    """The mean number of intervals between each two `edges`. Returns one less than edges."""
     found = np.array(list(intervals), dtype=np.float64).reshape(-1, 3)
     times = np.concatenate([found[:, 0], found[:, 1]])
     steps = np.concatenate([found[:, 2], -found[:, 2]])
@@ -59,7 +59,7 @@ def mean_level(intervals: Iterable[Interval], edges: np.ndarray) -> np.ndarray:
     times, level = times[order], np.cumsum(steps[order])
     if not len(times):
         return np.zeros(len(edges) - 1)
-    # The integral of the level up to each change; between two changes it is a straight line.
+    # The integral of the level up to each change; between two changes it is linear.
     area = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(times))])
     return np.diff(np.interp(edges, times, area)) / np.diff(edges)
 
@@ -74,7 +74,7 @@ def _in_use(fates: Iterable[Fate], pool: str) -> list[Interval]:
 
 
 def _waiting(fates: Iterable[Fate], priority: str, ended: int) -> list[Interval]:
-    """What waits, after preemption too; what never started again, until the end."""
+    """When runs waited, also after preemption; those that never started again, until the end."""
     found = []
     for fate in fates:
         if fate.request.priority == priority and fate.state != "refused":

@@ -1,6 +1,6 @@
-"""`show`, `ls`, `graph` and `diff`: which executions there are and what they were made of, for
-people and, with `--json`, for programs; `compile`, which writes down what an `experiment.py`
-declares; and `alias`, by which an author has a name mean something else."""
+"""`show`, `ls`, `graph` and `diff` (executions and what they were made from, as text or with
+`--json`), `compile` (writes what an `experiment.py` declares), and `alias` (confirms a new
+meaning)."""
 
 import sys
 from dataclasses import replace
@@ -26,9 +26,9 @@ from runner.schema.record import Plan, Result
 from runner.spec import declaration
 from runner.store.store import Store, StoreError
 
-MAX_LISTED = 20  # executions, for people
+MAX_LISTED = 20  # executions in the text
 
-Where = tuple[str, str | None]  # the store, and where jobs write if that is apart
+Where = tuple[str, str | None]  # the store, and the jobs' store if it is another one
 
 app = typer.Typer()
 
@@ -61,8 +61,8 @@ def compile_experiment(
 
 
 def _check_compiled(text: str, path: Path) -> None:
-    """Raises BadExperiment where the lock that is to be written could not be planned. It is told of
-    `experiment.py`, since of the lock nobody has seen a line."""
+    """Raises BadExperiment if the new lock could not be planned. Errors are reported for
+    `experiment.py`, because nobody has seen the lock yet."""
     python = path / declaration.PYTHON_NAME
     declaration.declaring(
         str(path), lambda name: name == declaration.LOCK_NAME or (path / name).is_file()
@@ -120,7 +120,7 @@ def list_executions(
 
 
 def _list(store: Store, as_json: bool) -> None:
-    """All executions for programs; for people, as many of the newest as one reads."""
+    """All executions as JSON; as text only the newest."""
     known = [execution_view.line(one) for one in provenance.executions(store)]
     known.sort(key=lambda line: line.begun, reverse=True)
     lines = [_with_state(store, one) for one in (known if as_json else known[:MAX_LISTED])]

@@ -1,5 +1,4 @@
-"""Steps as people see them in a terminal: how they stand before a run, how they ended, and who
-takes what from whom."""
+"""Shows steps in a terminal: their status before a run, how they ended, and their inputs."""
 
 from collections.abc import Iterator, Mapping
 
@@ -26,7 +25,7 @@ STATES = {
 
 
 def standings(steps: Mapping[str, PlannedStep], found: Mapping[str, Standing]) -> Table:
-    """How each step stands, and why it would be made again."""
+    """The status of each step, and why it would run again."""
     rows = (
         (_called(name, step), step.do, _state(found[name].state), found[name].why)
         for name, step in ordered(steps).items()
@@ -35,7 +34,7 @@ def standings(steps: Mapping[str, PlannedStep], found: Mapping[str, Standing]) -
 
 
 def ends(steps: Mapping[str, PlannedStep], found: Mapping[str, StepEnd]) -> Table:
-    """What became of each step."""
+    """How each step ended."""
 
     def rows() -> Iterator[tuple[Cell, ...]]:
         for name, step in ordered(steps).items():
@@ -46,7 +45,7 @@ def ends(steps: Mapping[str, PlannedStep], found: Mapping[str, StepEnd]) -> Tabl
 
 
 def says(why: str, ends: Mapping[str, StepEnd]) -> bool:
-    """Whether `why` an execution failed is what its steps say of themselves, and nothing else."""
+    """Whether `why` an execution failed is only what its steps report themselves."""
     for name, end in ends.items():
         if end.state == "failed":
             why = why.replace(f"{name}: {end.why}", "", 1)
@@ -54,13 +53,13 @@ def says(why: str, ends: Mapping[str, StepEnd]) -> bool:
 
 
 def drift_view(drift: aliases.Drift, folder: str) -> Group:
-    """An alias that would mean something else: what is wrong, and what differs."""
+    """An alias that would change its meaning: the problem, and what differs."""
     words = Text(aliases.sentence(drift, folder), style="red")
     return Group(words, table(("step", "what differs"), drift.why))
 
 
 def drawing(steps: Mapping[str, PlannedStep]) -> Table:
-    """One line a step: what it does, and what it takes from which other steps."""
+    """One line per step: what it does, and its inputs from other steps."""
 
     def rows() -> Iterator[tuple[Cell, ...]]:
         for name, step in ordered(steps).items():

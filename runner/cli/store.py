@@ -1,6 +1,6 @@
-"""`regatta store ls | du | gc`: what lies in a store, how much of it, and what may go.
+"""`regatta store ls | du | gc`: lists a store, measures it, and frees space.
 
-The store is a folder or gs://bucket/prefix. None of these makes one, and only `gc --yes` changes
+The store is a folder or gs://bucket/prefix. None of these creates one, and only `gc --yes` changes
 anything. Exit codes: 0 done, 1 failed, 2 bad input.
 """
 
@@ -22,8 +22,8 @@ from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.store import gc
 from runner.store.store import Entry, Store, StoreError
 
-BAR = 20  # characters of the longest bar
-FIGURES = ("files", "size", "pieces")  # columns that are aligned to the right
+BAR = 20  # length of the longest bar in characters
+FIGURES = ("files", "size", "pieces")  # right-aligned columns
 
 app = typer.Typer(help="List, measure and clean up the store.", no_args_is_help=True)
 
@@ -116,7 +116,7 @@ def collect(
 
 
 def _show(going: Iterable[gc.Piece], staying: Iterable[gc.Piece]) -> None:
-    """What may go, piece by piece, and what stays, added up."""
+    """What would be freed, piece by piece, and totals of what stays."""
     out = Console()
     freed = sorted(going, key=lambda piece: (-piece.size, piece.name))
     if freed:
@@ -143,7 +143,7 @@ def _open(place: str, jobs: str | None) -> Store:
 
 
 def _doing(words: str) -> AbstractContextManager[object]:
-    """Say on stderr what is being done."""
+    """Say on stderr what is in progress."""
     return Console(stderr=True).status(words)
 
 
@@ -166,7 +166,7 @@ def _bytes(entries: Iterable[Entry]) -> int:
 
 
 def _sum(pieces: Iterable[gc.Piece]) -> tuple[str, str]:
-    """How many files, of which size."""
+    """The number of files and their size."""
     entries = [entry for piece in pieces for entry in piece.entries]
     return f"{len(entries):,}", size(_bytes(entries))
 

@@ -1,5 +1,5 @@
-"""Tables as the terminal shows them. A cell that is plain text is shown as it is: a name's
-[brackets] are no markup, and nothing in it controls the screen."""
+"""Tables for the terminal. A cell with plain text is shown literally: [brackets] in a name are no
+markup, and control characters have no effect."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -22,8 +22,8 @@ def table(
     gap: int = 3,
     indent: int = 0,
 ) -> Table:
-    """A table of these rows: in a frame with `lines`, else with a gap between columns. Those in
-    `right` are aligned to the right."""
+    """A table of these rows: with `lines` in a frame, otherwise with a gap between columns. The
+    columns in `right` are right-aligned."""
     made = Table(
         box=box.HEAVY_HEAD if lines else None,
         pad_edge=lines,
@@ -39,5 +39,5 @@ def table(
 
 
 def add(to: Table, *cells: Cell) -> None:
-    """One more row."""
+    """Add a row."""
     to.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells))

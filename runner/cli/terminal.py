@@ -1,4 +1,4 @@
-"""What the terminal shows of plans, running executions and results."""
+"""Shows plans, running executions and results in the terminal."""
 
 import math
 import time
@@ -26,12 +26,12 @@ from runner.planning.compile_check import Check
 from runner.schema import record
 from runner.schema.devices import Slice
 
-MAX_LOSSES = 12  # runs whose loss is shown at once
-MAX_ALIKE = 12  # arms of the same figures that are shown one by one
-MAX_FOOTPRINTS = 4  # columns that a terminal of 80 characters has room for
+MAX_LOSSES = 12  # runs whose loss is shown at the same time
+MAX_ALIKE = 12  # arms with equal figures that are listed one by one
+MAX_FOOTPRINTS = 4  # columns that fit in a terminal of 80 characters
 FIGURES = ("parameters", "tokens a run", "forward FLOPs/token", "model FLOPs a run")
 FITS = {True: "green", False: "red"}
-LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
+LINE_EVERY = 10.0  # seconds between two lines of progress without a terminal
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
 QUEUED = "waits for its devices"
 
@@ -42,8 +42,8 @@ QUEUED = "waits for its devices"
 def plan_view(
     plan: record.Plan, held: RenderableType, stands: Mapping[str, record.Standing]
 ) -> Group:
-    """Arms, what a device holds (`memory_view`), fingerprint of a plan, and the cost of what is to
-    be made: of steps, as they stand."""
+    """A plan: its arms, the memory per device (`memory_view`), its fingerprint, the status of its
+    steps, and the cost of those that are not cached."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, arm in plan.arms.items():
         alike.setdefault(_figures(arm), []).append(name)
@@ -66,8 +66,8 @@ def plan_view(
 def memory_view(
     arms: Mapping[str, record.PlannedArm], on: Slice, compute: ComputeConfig
 ) -> RenderableType:
-    """What one device of the slice holds by formula, and whether that fits. Arms that need the same
-    share a column; of many, those that need most have one."""
+    """The estimated memory per device of the slice, and whether it fits. Arms with equal needs
+    share a column; if there are too many, those with the largest needs have one."""
     kind = on.device
     alike: dict[memory.Footprint, list[str]] = {}
     for name, arm in arms.items():
@@ -101,7 +101,7 @@ def memory_view(
 
 
 def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
-    """What the table of arms says of one."""
+    """An arm's cells in the table of arms."""
     counts = arm.parameters, arm.tokens, arm.forward_flops_per_token
     known = ("own code" if one is None else count(one) for one in counts)
     return *known, "own code" if arm.model_flops is None else flops(arm.model_flops)
@@ -115,7 +115,7 @@ def _labs(arm: record.PlannedArm) -> ModelConfig:
 
 
 def _called(names: Sequence[str]) -> str:
-    """Arms that are alike, in the place of one: `fast, slow`, of very many `a and 99 more`."""
+    """The names of equal arms: `fast, slow`; if there are many, `a and 99 more`."""
     if len(names) <= MAX_ALIKE:
         return ", ".join(names)
     return f"{names[0]} and {len(names) - 1:,} more"
@@ -130,7 +130,7 @@ def _memory_of(on: Slice, compute: ComputeConfig) -> Text:
 def check_view(
     check: Check, model: ModelConfig, train: TrainConfig, on: Slice, compute: ComputeConfig
 ) -> RenderableType:
-    """What compiling ahead of time has shown, beside the formula."""
+    """The result of compiling ahead of time, beside the estimate."""
     kind = on.device
     held = memory.footprint(model, train, compute, "cpu" if check.simulated else kind.platform)
     state, total = held.parameters + held.moments, check.arguments + check.temporaries
@@ -167,7 +167,7 @@ def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]
     runs, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
     if not missing:
         return [f"{runs}, all made before: nothing to run", *speedrun_rows.foreseen(plan)]
-    if plan.data and not cached:  # they were declared so
+    if plan.data and not cached:  # declared as arms and seeds
         arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
         runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
     else:
@@ -210,7 +210,7 @@ def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
 
 
 def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
-    """How an execution came out: verdicts, arms, what was refused, the receipt."""
+    """The result of an execution: verdicts, arms, rejected reports, the receipt."""
     plan, result = facts.execution.plan, facts.result
     parts: list[RenderableType] = []
     for verdict in result.verdicts if result else ():
@@ -249,7 +249,7 @@ def _receipt(facts: Facts) -> str:
 
 
 class Watching:
-    """Shows an execution while it runs: a bar on a terminal, else a line now and then."""
+    """Shows an execution while it runs: a bar on a terminal, otherwise a line from time to time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -274,11 +274,11 @@ class Watching:
         self._live.stop()
 
     def say(self, words: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._console.print(escape(words), highlight=False, soft_wrap=True)
 
     def show(self, facts: Facts, advance: Advance) -> None:
-        """The present state."""
+        """Show the present state."""
         last = facts.attempts[-1].name if facts.attempts else ""
         doing = QUEUED if facts.state == "queued" else facts.state
         if facts.state == "running":
@@ -301,7 +301,8 @@ def _words(advance: Advance) -> str:
     run = next((run for run in advance.runs if 0 < run.step < run.steps), None)
     if run is None:
         done = sum(run.step == run.steps for run in advance.runs)
-        return f"{done} of {len(advance.runs)} runs trained" if done else ""
+        coming = next((f" · next: {run.name}" for run in advance.runs if not run.ended), "")
+        return f"{done} of {len(advance.runs)} runs trained{coming}"
     words = [f"{run.name} step {run.step}/{run.steps}"]
     if run.loss is not None:
         words.append(f"loss {run.loss:.3f}")
@@ -313,6 +314,6 @@ def _words(advance: Advance) -> str:
 
 
 def _losses(runs: Sequence[RunProgress]) -> Text:
-    """The newest loss of the runs that began last."""
+    """The newest losses of the runs that started last."""
     words = [f"{run.name} {run.loss:.3f}" for run in runs if run.loss is not None]
     return Text("   ".join(words[-MAX_LOSSES:]), style="dim")

@@ -1,4 +1,4 @@
-"""`verify` and `key`: whether a file is the lab's word, and the key that makes it so."""
+"""`verify` and `key`: check whether the lab signed a file; manage the signing key."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""Aliases: readable names of what a step makes, as `as: fineweb-2026-11` gives one. An alias is its
-experiment's own. What it means is written down when an execution first begins with it, and no edit
-changes that quietly: a plan in which it would mean something else is stopped until its author takes
-the edit back, writes another alias, or says that it now means this.
+"""Aliases: readable names for outputs of steps, such as `as: fineweb-2026-11`. An alias belongs to
+its experiment. Its meaning is recorded when an execution with it first starts, and an edit cannot
+change it silently: a plan in which it would mean something else is stopped until the author reverts
+the edit, chooses another alias, or confirms the new meaning.
 
-`records/aliases/<experiment>/<alias>/<n>.json`, of which the highest number counts. An experiment
-is named by its folder. Aliases are in no fingerprint.
+`records/aliases/<experiment>/<alias>/<n>.json`; the highest number counts. The experiment is
+identified by its folder. Fingerprints do not cover aliases.
 """
 
 from collections.abc import Mapping
@@ -18,37 +18,37 @@ from runner.store.store import Store
 
 
 class Alias(Record):
-    """What an alias means, and since when."""
+    """The meaning of an alias, and since when."""
 
     alias: str
     n: int
     step: str
-    steps: dict[str, PlannedStep]  # this one and all that it was made of
+    steps: dict[str, PlannedStep]  # this step and all that it depends on
     at: Instant
-    execution: str = ""  # that began with it; empty where its author said so
+    execution: str = ""  # the first one with it; empty if the author has confirmed it
 
     @property
     def fingerprint(self) -> str:
-        """Of the step."""
+        """The step's fingerprint."""
         return self.steps[self.step].fingerprint
 
 
 class Drift(NamedTuple):
-    """An alias that would mean something else."""
+    """An alias that would change its meaning."""
 
     meant: Alias
-    step: str  # that has the alias now
-    why: tuple[tuple[str, str], ...]  # (step, what of it differs), the causes first
+    step: str  # the step that has the alias now
+    why: tuple[tuple[str, str], ...]  # (step, how it differs), causes first
 
 
 def drifted(meanings: Mapping[str, Alias], steps: Mapping[str, PlannedStep]) -> list[Drift]:
-    """The aliases of `steps` that would mean something else than `meanings` has it, by alias. Pure:
-    whoever is to begin an execution asks `known` first and does not begin while there are any."""
+    """The aliases of `steps` that would mean something else than in `meanings`, by alias. Pure.
+    Before an execution starts, `known` gives the meanings, and any drift stops it."""
     found = []
     for name, step in steps.items():
         meant = meanings.get(step.alias)
         if step.alias and meant and meant.fingerprint != step.fingerprint:
-            # Under its present name, should the step have been renamed.
+            # By its present name, if the step was renamed.
             before = {name if one == meant.step else one: of for one, of in meant.steps.items()}
             why = step_graph.differences(before, _needed(name, steps))
             found.append(Drift(meant, name, tuple(why)))
@@ -56,7 +56,7 @@ def drifted(meanings: Mapping[str, Alias], steps: Mapping[str, PlannedStep]) -> 
 
 
 def sentence(drift: Drift, folder: str) -> str:
-    """What is wrong and what its author can do; `drift.why` says what differs."""
+    """The problem and what the author can do; `drift.why` says what differs."""
     alias, since = drift.meant.alias, f"{drift.meant.at:%Y-%m-%d %H:%M} UTC"
     by = f" ({drift.meant.execution})" if drift.meant.execution else ""
     return (
@@ -68,7 +68,7 @@ def sentence(drift: Drift, folder: str) -> str:
 
 
 def known(store: Store, plan: Plan) -> dict[str, Alias]:
-    """What the aliases of a plan's steps mean, as far as they have a meaning."""
+    """The recorded meanings of the aliases in a plan."""
     found = {}
     for alias in (step.alias for step in plan.steps.values() if step.alias):
         if numbered := record.numbered(store, _folder(plan, alias), Alias):
@@ -77,8 +77,8 @@ def known(store: Store, plan: Plan) -> dict[str, Alias]:
 
 
 def settle(store: Store, plan: Plan, execution: str, at: Instant) -> None:
-    """Give those of a plan's aliases a meaning that have none, when an execution begins. One that
-    has another meaning keeps it. Safe to repeat."""
+    """Record the meaning of a plan's aliases that have none, when an execution starts. Others keep
+    theirs. Safe to repeat."""
     meanings = known(store, plan)
     for name, step in plan.steps.items():
         if step.alias and step.alias not in meanings:
@@ -86,7 +86,7 @@ def settle(store: Store, plan: Plan, execution: str, at: Instant) -> None:
 
 
 def decide(store: Store, plan: Plan, step: str, at: Instant) -> Alias:
-    """Have the alias of this step mean what the plan makes of it: the author's word."""
+    """Record, for the author, that this step's alias now means what the plan makes of it."""
     while True:
         meant = known(store, plan).get(plan.steps[step].alias)
         if meant and meant.fingerprint == plan.steps[step].fingerprint:
@@ -108,7 +108,7 @@ def _folder(plan: Plan, alias: str) -> str:
 
 
 def _needed(name: str, steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
-    """A step and all that it is made of, each after its inputs."""
+    """A step and everything that it depends on, each after its inputs."""
     needs, waiting = dict[str, tuple[str, ...]](), [name]
     while waiting:
         if (one := waiting.pop()) not in needs:

@@ -1,5 +1,5 @@
-"""What an execution has taken of the lab's devices: device-seconds by kind, and dollars where the
-kind has a price."""
+"""The devices that an execution has used: device-seconds by kind, and dollars if the kind has a
+price."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from runner.schema.record import Plan, StepEnd, Used
 
 
 def of_steps(plan: Plan, ends: Mapping[str, StepEnd]) -> tuple[Used, ...]:
-    """Of the plan's steps that an execution has made itself, from the beginning of a step's process
-    to its end. What a maker that was lost or failed had taken is not in it."""
+    """The use of the plan's steps that an execution has made itself, from the start of a step's
+    process to its end. Does not include makers that were lost or failed."""
     seconds: dict[str, float] = defaultdict(float)
     steps = plan.steps
     for name, end in ends.items():
@@ -28,7 +28,7 @@ def _price(plan: Plan, kind: str, seconds: float) -> float | None:
 
 
 def of(facts: Facts) -> tuple[Used, ...]:
-    """What the execution took."""
+    """The use of the whole execution."""
     ends = [attempt.ended for attempt in facts.attempts if attempt.ended]
     made = {name: end for one in ends for name, end in one.steps.items()}
     return of_steps(facts.execution.plan, made)

@@ -1,6 +1,6 @@
-"""The effects of one execution's life: look at records, leases and Ray; do one action.
+"""The effects of one execution's life: read records, leases and Ray; do one action.
 
-`runner.execution.lifecycle` says what is to be done; this file does it. Nothing here decides.
+`runner.execution.lifecycle` decides what to do; this module does it.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from runner.schema.record import run_name
 from runner.store.leases import AttemptLease, LeaseWatch
 from runner.store.store import Remote, Store, StoreError
 
-MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
+MOST_REFUSED = 20  # named in a record, at most
 MOST_SPEC = 64 << 20  # bytes of a spec.json
-# The reports that there may be, the first of which counts, and why where that is not said.
+# The possible reports, of which the first counts, and the default reason for each.
 UNSAID: dict[Literal["failed", "finished", "preempted"], str] = {
     "failed": "the job gave no reason",
     "finished": "",
@@ -33,16 +33,16 @@ UNSAID: dict[Literal["failed", "finished", "preempted"], str] = {
 
 
 class Launcher(Protocol):
-    """Where attempts run. Every call may be repeated without harm."""
+    """Starts and watches jobs. Every call may be repeated without harm."""
 
     def look(self, folder: str) -> Job:
-        """What has become of the job of the attempt with this folder name."""
+        """The status of the job of the attempt with this folder name."""
 
     def submit(self, folder: str, where: Path | str, spec_sha256: str, plan: record.Plan) -> None:
         """Start `runner.worker.main` on the attempt's folder `where` (a path or a gs:// URL),
         unless its job exists.
 
-        `spec_sha256` is of the `spec.json` there; the worker is to obey no other one.
+        `spec_sha256` is the digest of the `spec.json` there; the worker must obey no other one.
         """
 
     def stop(self, folder: str) -> None:
@@ -50,8 +50,8 @@ class Launcher(Protocol):
 
 
 def begin(store: Store, execution: record.Execution) -> bool:
-    """Record that an execution is due, with the lab's code as it is now, and what its aliases mean.
-    False: it is known already."""
+    """Record that an execution is due, with the lab's current code, and the meaning of its aliases.
+    False: it is already recorded."""
     aliases.settle(store, execution.plan, execution.id, execution.at)
     if execution.lab is None:
         execution = execution.model_copy(update={"lab": git_source.lab()})
@@ -65,8 +65,8 @@ def observe(
     execution: str,
     now: datetime | None = None,
 ) -> Facts:
-    """The execution's records and, for an attempt that is open, its lease, report and job. Without
-    `now`, by the clock of who writes its records, nothing is said of its limit."""
+    """The execution's records and, for an open attempt, its lease, report and job. Without `now`,
+    which must be from the clock that writes its records, its limit is not checked."""
     folder = f"executions/{execution}"
     events = record.names(store, folder)
     attempts = []
@@ -84,7 +84,7 @@ def observe(
             attempts.append(attempt if attempt.ended else _open(store, look, leases, attempt))
     return Facts(
         execution=record.require(store, f"{folder}/execution", record.Execution),
-        # In the order of their numbers; an older lab had some more, to evaluate.
+        # By number; old records have further attempts, for evaluation.
         attempts=tuple(sorted(attempts, key=lambda a: (a.name[0] == "e", int(a.name[1:])))),
         cancelled=record.read(store, f"{folder}/cancelled", record.Cancelled),
         voided=record.read(store, f"{folder}/voided", record.Voided),
@@ -94,7 +94,7 @@ def observe(
 
 
 def _spent(store: Store, folder: str, attempts: Iterable[Attempt], now: datetime) -> float:
-    """Seconds that attempts have run: each from when it was seen to begin, to its end or now."""
+    """The seconds that attempts have run: each from when its start was seen, to its end or now."""
     spans = []
     for attempt in attempts:
         started = record.read(store, f"{folder}/{attempt.name}.started", record.Started)
@@ -107,7 +107,7 @@ def _spent(store: Store, folder: str, attempts: Iterable[Attempt], now: datetime
 def _open(
     store: Store, look: Callable[[str], Job], leases: LeaseWatch, attempt: Attempt
 ) -> Attempt:
-    # The job first: what it wrote before it ended is then surely seen.
+    # The job first: everything that it wrote before it ended is then visible.
     job = look(attempt.folder)
     lease = leases.look(attempt.folder)
     report = _report(store.at(f"work/{attempt.folder}/out"), attempt.claimed.nonce)
@@ -128,7 +128,7 @@ def _report(out: Path | Remote, nonce: str) -> Report | None:
 def act(
     store: Store, launcher: Launcher, facts: Facts, action: lifecycle.Action, now: datetime
 ) -> None:
-    """Do one action. Done twice, or by two at once, it has one effect."""
+    """Do one action. Done twice, or by two processes at once, it has one effect."""
     folder = f"executions/{facts.execution.id}"
     match action:
         case lifecycle.Claim(name):
@@ -150,7 +150,8 @@ def act(
             record.write(store, f"{folder}/{name}.started", record.Started(at=now))
         case lifecycle.Stop(name):
             attempt = _attempt(facts, name)
-            # Ray keeps a job that waits for devices until they are free: no worker may begin it.
+            # Ray keeps a job that waits for devices until they are free: then no worker may start
+            # it.
             if not attempt.lease.started:
                 AttemptLease(store, attempt.folder).withdraw()
             with fault_points.around("ray.stop"):
@@ -197,9 +198,9 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
 
 
 def _isolation(execution: record.Execution) -> Isolation:
-    """How code of the experiment's own is kept apart. What somebody runs by hand on his own machine
-    is his, unless it says otherwise, as what is reproduced does. What a thread began says for
-    itself, and if it does not, such code is refused."""
+    """How own code is isolated. A run by hand on one's own machine trusts it by default, and a
+    reproduction does not. An execution from a thread says it itself; if it does not, own code is
+    refused."""
     if not (execution.plan.own_code() or execution.plan.compiled):
         return ""
     return execution.isolation or ("" if execution.origin else "own machine")
@@ -231,14 +232,14 @@ def _ended(
 
 
 def _shared(plan: record.Plan, ends: Mapping[str, record.StepEnd]) -> dict[str, str]:
-    """What the receipts of all steps that train have in common."""
+    """What the receipts of all training steps have in common."""
     receipts = [ends[name].receipt for name in plan.trained().values() if name in ends]
     common = set.intersection(*(set(one.items()) for one in receipts)) if receipts else set()
     return {name: words for name, words in sorted(common) if name != step_runs.READ}
 
 
 def _other_spec(store: Store, attempt: Attempt) -> str | None:
-    """What is wrong with the spec that lies there now: whoever reads it must find ours."""
+    """What is wrong with the spec in the folder; None if it is ours."""
     name = f"{attempt.folder}/spec.json"
     try:
         spec = job_reports.read_regular(store.at(f"work/{name}"), MOST_SPEC)
@@ -255,7 +256,7 @@ def _other_spec(store: Store, attempt: Attempt) -> str | None:
 def _conclude(
     store: Store, facts: Facts, state: lifecycle.Outcome, why: str, now: datetime
 ) -> None:
-    """Write each run's record, then the result; the same ones however often it is done."""
+    """Write each run's record, then the result; the same ones however often it is repeated."""
     execution = facts.execution
     attempts = [attempt.ended for attempt in facts.attempts if attempt.ended]
     ends = attempts[-1].steps if attempts else {}

@@ -1,5 +1,5 @@
-"""Which files there were when an execution began: an experiment's folder and the lab's own code, by
-digests, and by Git's names where they lie in a checkout of Git's."""
+"""The files when an execution started: an experiment's folder and the lab's own code, by digests,
+and by Git's ids if they are in a Git checkout."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ LEFT_OUT = "__pycache__"
 
 
 def source(folder: Path) -> Source:
-    """The experiment in `folder` as it is now. Raises OSError for what cannot be read there."""
+    """The experiment in `folder` as it is now. Raises OSError for unreadable files."""
     tree = tree_of(folder)
     if commit := _git(folder, "rev-parse", "HEAD"):
         changed = _git(folder, "rev-parse", "HEAD:./") != tree
@@ -26,13 +26,13 @@ def source(folder: Path) -> Source:
 
 
 def lab(root: Path = LAB) -> Lab:
-    """The lab's own code as it is now; `root` holds its packages."""
+    """The lab's own code as it is now; `root` is the folder of its packages."""
     whole = hashlib.sha256()
     for path in sorted(path for room in ROOMS for path in (root / room).rglob("*.py")):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         whole.update(f"{path.relative_to(root).as_posix()}\0{digest}\n".encode())
     lock = root / LOCK
-    inside = _git(root, "rev-parse", f"HEAD:./{ROOMS[0]}")  # and not only below somebody's checkout
+    inside = _git(root, "rev-parse", f"HEAD:./{ROOMS[0]}")  # and not only inside another checkout
     return Lab(
         code_sha256=whole.hexdigest(),
         lock_sha256=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None,
@@ -42,7 +42,7 @@ def lab(root: Path = LAB) -> Lab:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """What Git answers there; empty where it has no answer, or there is no Git."""
+    """Git's output in that folder; empty if it fails or there is no Git."""
     command = ["git", "--no-optional-locks", *words]
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     try:
@@ -64,8 +64,8 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def tree_of(folder: Path) -> str:
-    """Git's id of a folder as it lies there, 40 hexadecimal digits. Folders whose names begin with
-    a dot, Python's caches and stores are left out; so it is also of files that Git ignores."""
+    """Git's tree id of a folder as it is on disk, 40 hexadecimal digits. Leaves out folders whose
+    names begin with a dot, Python's caches and stores; includes files that Git ignores."""
     return tree_id(dict(_blobs(folder, "")))
 
 
@@ -96,7 +96,7 @@ def tree_id(files: Mapping[str, tuple[str, str]]) -> str:
 def _blobs(folder: Path, under: str) -> Iterator[tuple[str, tuple[str, str]]]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name == ".git":  # of a submodule it is a file
+            if entry.name == ".git":  # in a submodule it is a file
                 continue
             path, mode = Path(entry.path), entry.stat(follow_symlinks=False).st_mode
             if stat.S_ISLNK(mode):

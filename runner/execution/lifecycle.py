@@ -1,20 +1,21 @@
-"""One execution, from claim to result: the rules. Pure; `runner.execution.effects` looks and acts.
+"""The rules of one execution, from claim to result. Pure; `runner.execution.effects` reads and
+acts.
 
-The bot and `regatta run` both turn this wheel until there is a result: `effects.observe`, `decide`,
-`effects.act`. A crash anywhere is cured by looking again: every action either creates a record once
-or asks Ray for something that it answers the same way twice.
+The bot and `regatta run` both repeat `effects.observe`, `decide`, `effects.act` until there is a
+result. After a crash anywhere, the next look continues: every action either creates a record once
+or is a request to Ray that may be repeated.
 
-An attempt makes the plan's steps. It is over when its lease says `released`, when Ray
-calls its job terminal, or when its lease stood still for 45 s; then its job is stopped, and only
-when Ray calls it terminal, or has forgotten it, is its end recorded. A worker ends all that it
-started before its last report; of one that was killed, a process may live on, and what it changes
-later is refused by digest. A lost attempt is followed by the next one, which finds what was made
-and goes on from the newest checkpoints, until three in a row were lost that left no more to go on
-from than there was (`runner.history.progress_left`); a failed one is not. One whose machines were
-taken away does not count among these: only the execution's limit ends a run on such machines.
+An attempt makes the plan's steps. It is over when its lease says `released`, when Ray says that its
+job has ended, or when its lease had no heartbeat for 45 s. Then its job is stopped, and its end is
+recorded only when Ray says that the job has ended, or has forgotten it. A worker ends everything
+that it started before its last report. Of a killed worker, a process may live on; its later changes
+are refused by digest. A lost attempt is followed by the next one, which reuses finished outputs and
+continues from the newest checkpoints, until three in a row were lost without progress
+(`runner.history.progress_left`). A failed attempt is not followed. One whose machines were
+preempted does not count as lost here: only the execution's limit ends a run on such machines.
 
-An execution may have a limit: seconds by the clock that its attempts may take together, from each
-one's beginning to its end. What goes beyond it is stopped, from outside the job, and has failed.
+An execution may have a limit: the wall time that its attempts may take together, each from its
+start to its end. Beyond it, the execution is stopped from outside the job, and has failed.
 """
 
 from collections.abc import Sequence
@@ -25,10 +26,10 @@ from runner.schema import record
 from runner.schema.record import MOST_ATTEMPTS
 from runner.store.leases import STALE_AFTER, LeaseState
 
-QUIET_AFTER_RELEASE = 10.0  # seconds a released attempt may take to leave by itself
+QUIET_AFTER_RELEASE = 10.0  # seconds in which a released attempt may end by itself
 
 Job = Literal["unreachable", "unknown", "pending", "running", "succeeded", "failed", "stopped"]
-How = Literal["finished", "failed", "lost", "cancelled"]  # an attempt ended
+How = Literal["finished", "failed", "lost", "cancelled"]  # how an attempt ended
 Outcome = Literal["done", "failed", "cancelled", "voided"]  # of an execution
 
 
@@ -36,7 +37,7 @@ Outcome = Literal["done", "failed", "cancelled", "voided"]  # of an execution
 
 
 class Report(NamedTuple):
-    """What an attempt says of its end; of one that was preempted, that it lost its machines."""
+    """An attempt's report about its end; `preempted` if it lost its machines."""
 
     how: Literal["finished", "failed", "preempted"]
     why: str = ""
@@ -44,21 +45,21 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt as it looks now."""
+    """The state of one attempt."""
 
     name: str  # `t1`
-    folder: str  # `<execution>.<name>-<nonce>`: below `work/`, of its lease, of its job
+    folder: str  # `<execution>.<name>-<nonce>`: names its folder below `work/`, lease and job
     claimed: record.Claimed
-    started: bool  # is on record to have begun
+    started: bool  # its start is recorded
     ended: record.Ended | None
     job: Job = "unknown"
     lease: LeaseState = field(default_factory=LeaseState)
-    report: Report | None = None  # its last word
+    report: Report | None = None  # the last one
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One execution as it looks now."""
+    """The state of one execution."""
 
     execution: record.Execution
     attempts: tuple[Attempt, ...]
@@ -86,24 +87,24 @@ class _OfAttempt:
 
 
 class Claim(_OfAttempt):
-    """Make an attempt ours: mint its nonce and record it."""
+    """Claim an attempt: draw its nonce and record it."""
 
 
 class Submit(_OfAttempt):
-    """Write an attempt's spec and hand it to Ray."""
+    """Write an attempt's spec and submit it to Ray."""
 
 
 class Confirm(_OfAttempt):
-    """Record that an attempt's worker has begun."""
+    """Record that an attempt's worker has started."""
 
 
 class Stop(_OfAttempt):
-    """Have the processes of an attempt ended."""
+    """End the processes of an attempt."""
 
 
 @dataclass(frozen=True)
 class End(_OfAttempt):
-    """Record that an attempt is over, and what it left."""
+    """Record that an attempt is over, and what it reported."""
 
     how: How
     why: str = ""
@@ -111,7 +112,7 @@ class End(_OfAttempt):
 
 @dataclass(frozen=True)
 class Conclude:
-    """Record how the execution came out."""
+    """Record the execution's result."""
 
     state: Outcome
     why: str = ""
@@ -121,7 +122,7 @@ Action = Claim | Submit | Confirm | Stop | End | Conclude
 
 
 def decide(facts: Facts) -> Action | None:
-    """The next thing to do for an execution, or None: wait."""
+    """The next action for an execution; None: wait."""
     if facts.result:
         return None
     halt = _halt(facts)
@@ -143,7 +144,7 @@ def decide(facts: Facts) -> Action | None:
 
 
 def _in_vain(attempts: Sequence[Attempt]) -> str | None:
-    """That too many attempts in a row were lost without having got further, if they were."""
+    """The reason, if too many attempts in a row were lost without progress."""
     best, count = (0, 0), 0
     for ended in (attempt.ended for attempt in attempts):
         if ended and ended.preempted:
@@ -158,7 +159,7 @@ def _in_vain(attempts: Sequence[Attempt]) -> str | None:
 
 
 def _halt(facts: Facts) -> Conclude | None:
-    """How the execution has to end because a rule or a person stopped it; None if nobody did."""
+    """The end of an execution that a rule or a person stopped; None if nobody did."""
     if facts.voided:
         return Conclude("voided", facts.voided.why)
     if facts.cancelled:
@@ -177,11 +178,11 @@ def _clock(seconds: float) -> str:
 
 
 def _watch(attempt: Attempt, halt: Conclude | None) -> Action | None:
-    """An attempt that is claimed and has not ended."""
+    """The action for an attempt that is claimed and has not ended."""
     job, lease = attempt.job, attempt.lease
     if job == "unreachable":
-        return None  # no word is no decision
-    if lease.withdrawn:  # halted before it began; a worker that comes now leaves at once
+        return None  # no answer is no decision
+    if lease.withdrawn:  # stopped before it started; a worker that comes now exits at once
         return None if job == "running" else _end(attempt, halt)
     if halt and not lease.started and job in ("unknown", "pending"):
         return Stop(attempt.name)
@@ -190,7 +191,7 @@ def _watch(attempt: Attempt, halt: Conclude | None) -> Action | None:
     if lease.started and not attempt.started:
         return Confirm(attempt.name)
     still = lease.started and lease.still_for >= STALE_AFTER
-    if job == "unknown":  # Ray's head forgot it; the processes may live on
+    if job == "unknown":  # Ray has forgotten it; its processes may live on
         return _end(attempt, halt) if lease.released or still else None
     if job in ("pending", "running"):
         lingers = lease.released and lease.still_for >= QUIET_AFTER_RELEASE

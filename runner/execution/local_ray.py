@@ -1,4 +1,4 @@
-"""A Ray of one's own on this machine: started with a clean environment, ended without a trace."""
+"""A private Ray on this machine: starts with a clean environment, leaves nothing behind."""
 
 import contextlib
 import os
@@ -18,13 +18,13 @@ from runner.execution.ray_jobs import RayAddress, RayError, RayJobs
 from runner.lib import process_tree
 
 START_MAY_TAKE = 120.0  # seconds until a local Ray answers; 5 on an idle machine
-PENDING_MAY_LAST = 90 * 24 * 3600  # seconds; Ray's default of 15 minutes is no queue
-STOP_MAY_TAKE = 5  # seconds between SIGTERM and SIGKILL for who is cancelled
+PENDING_MAY_LAST = 90 * 24 * 3600  # seconds; Ray's default is 15 minutes, too short for a queue
+STOP_MAY_TAKE = 5  # seconds between SIGTERM and SIGKILL when a job is stopped
 
 
 @dataclass(frozen=True)
 class LocalRay(RayAddress):
-    """A Ray on this machine that ends with whoever started it."""
+    """A Ray on this machine that ends with the process that started it."""
 
     guard: "subprocess.Popen[bytes]" = field(repr=False)
 
@@ -35,24 +35,23 @@ class LocalRay(RayAddress):
 
 
 def local_cpus() -> int:
-    """The cores that a local Ray hands out: at least the two of one `cpu`."""
+    """The cores that a local Ray offers: at least two, which one `cpu` needs."""
     return max(2, os.cpu_count() or 1)
 
 
 def local_gpus() -> int:
-    """The NVIDIA devices of this machine, which Ray finds by itself."""
+    """The NVIDIA devices of this machine; Ray finds them itself."""
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
 @contextlib.contextmanager
 def local_ray(folder: Path, reach: Mapping[str, str] | None = None) -> Iterator[LocalRay]:
-    """A Ray on this machine for the `with` body; its output goes to `ray.log` in `folder`.
+    """A Ray on this machine during the `with` body; its output goes to `ray.log` in `folder`.
 
-    Its environment is built from nothing, so that no secret of ours reaches it or its jobs, and
-    `reach`, by which jobs find their part of a store that is not on this disk. It listens on
-    127.0.0.1 only, and needs no other network. None of its processes is left at the end, also when
-    this process is killed. One a machine: two disturb each other. Raises RayError if it does not
-    come up.
+    Its environment is new, so that it and its jobs get none of our secrets, and contains `reach`,
+    with which jobs find a store that is not on this disk. It listens on 127.0.0.1 only, and needs
+    no other network. None of its processes is left at the end, also when this process is killed.
+    Only one per machine, because two interfere. Raises RayError if it does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # short: it holds Unix sockets
@@ -76,7 +75,7 @@ def _head(scratch: Path, ports: list[int]) -> list[str]:
     return [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         f"--num-cpus={local_cpus()}",
-        "--object-store-memory=100000000",  # nobody uses it, and /dev/shm may be small
+        "--object-store-memory=100000000",  # unused, and /dev/shm may be small
         "--node-ip-address=127.0.0.1",
         "--dashboard-host=127.0.0.1",
         f"--dashboard-port={ports[0]}",
@@ -110,12 +109,12 @@ def _environment(scratch: Path, token: Path, ports: list[int]) -> dict[str, str]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, outside those that Ray gives its workers (10002–19999)."""
+    """Ports that are free now, outside those that Ray gives its workers (10002–19999)."""
     found: list[int] = []
     with contextlib.ExitStack() as held:
         while len(found) < count:
             probe = held.enter_context(socket.socket())
-            # Below what the kernel hands out for outgoing connections, or it might do so yet.
+            # Below the kernel's range for outgoing connections, which could take them.
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", random.randrange(20_000, 32_768)))
                 found.append(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""How far an execution is, as its jobs report."""
+"""The progress of an execution, as its jobs report it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class RunProgress:
     seed: int
     step: int
     steps: int
-    loss: float | None  # nats a token, of the newest step that has one
+    loss: float | None  # nats per token, of the newest step that has one
     tokens_per_second: float | None
-    ended: bool = False  # whole, or failed: nothing of it is still to be done
+    ended: bool = False  # finished or failed: nothing remains to be done
 
     @property
     def name(self) -> str:
@@ -39,12 +39,12 @@ class Progress:
 
     @property
     def fraction(self) -> float:
-        """Of the tokens to train, 0 to 1."""
+        """The finished fraction of the tokens to train, 0 to 1."""
         return self.tokens / self.of_tokens if self.of_tokens else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Of training at the present speed; None before a speed is known."""
+        """The remaining seconds of training at the present speed; None before there is one."""
         if not self.tokens_per_second:
             return None
         return (self.of_tokens - self.tokens) / self.tokens_per_second
@@ -53,9 +53,9 @@ class Progress:
 def progress(
     store: Store, facts: Facts, ended: Collection[str] = (), failed: Collection[str] = ()
 ) -> Progress:
-    """How far training is, from the newest metrics of each run, given the steps that have `ended`,
-    and which of these have `failed`. None is looked at whose inputs are not there, nor a step that
-    was made of a plan in steps: there may be very many."""
+    """The progress of training, from the newest metrics of each run, given the steps that have
+    `ended`, and those that have `failed`. Skips runs whose inputs are missing and, with declared
+    steps, finished ones, because there may be very many."""
     plan = facts.execution.plan
     runs = []
     for (arm, seed), name in plan.trained().items():

@@ -1,8 +1,7 @@
-"""Where attempts run: Ray Jobs over HTTP.
+"""Runs attempts as Ray Jobs over HTTP.
 
-Ray is never imported here. A cluster is an address and a token; one machine or a thousand make no
-other difference. Ray's word on a job is a hint: leases and records decide
-(`runner.execution.lifecycle`).
+Ray is never imported here. A cluster is an address and a token; its size makes no difference. Ray's
+report on a job is a hint: leases and records decide (`runner.execution.lifecycle`).
 """
 
 import logging
@@ -34,12 +33,12 @@ log = logging.getLogger(__name__)
 
 
 class RayError(Exception):
-    """Ray cannot be used; the message says why and what to do."""
+    """Ray is not usable; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class RayAddress:
-    """A Ray cluster: where its dashboard answers, and the file with its token."""
+    """A Ray cluster: the URL of its dashboard, and the file with its token."""
 
     url: str
     token_file: Path
@@ -54,7 +53,7 @@ class Listed:
 
 
 class _Token(httpx.Auth):
-    """Puts the token of a Ray on each request, and reads it again where Ray does not take it."""
+    """Adds Ray's token to each request, and reads it again if Ray refuses it."""
 
     def __init__(self, ray: RayAddress) -> None:
         self._ray, self._token = ray, ""
@@ -84,28 +83,28 @@ class _Token(httpx.Auth):
                 f"The token of Ray cannot be read from {self._ray.token_file}: {error.strerror}."
             ) from error
         redact.hold(token, instead_of=self._token)
-        self._token = token  # another one, where Ray was given one
+        self._token = token  # if Ray got another one
 
 
 class RayJobs:
     """Attempts as Ray jobs. A job's submission id is its attempt's folder name, nonce included."""
 
     def __init__(self, ray: RayAddress, store: str = "") -> None:
-        """Read the token of `ray`. Raises RayError if there is none. `store` is the id of the store
-        whose attempts these are; each job carries it, since several may share a Ray."""
+        """Read the token of `ray`. Raises RayError if there is none. `store` is the id of these
+        attempts' store; each job carries it, because several stores may share a Ray."""
         self._ray, self._store = ray, store
-        # No proxy stands between the lab and its cluster.
+        # No proxy between the lab and its cluster.
         self._http = httpx.Client(base_url=ray.url, trust_env=False, timeout=LOOK, auth=_Token(ray))
 
     def look(self, folder: str) -> Job:
-        """What has become of the job. Raises RayError if Ray does not accept our token."""
+        """The status of the job. Raises RayError if Ray does not accept our token."""
         try:
             answer = self._http.get(f"/api/jobs/{folder}")
             if answer.status_code == 404:
                 return "unknown"
             job = answer.raise_for_status().json()
             if job.get("driver_exit_code") == ANOTHER_WORKER:
-                return "unknown"  # the attempt is another job's, of which this Ray cannot tell
+                return "unknown"  # the job belongs to another attempt, so Ray does not know ours
             return JOBS[job["status"]]
         except (httpx.HTTPError, ValueError, KeyError, AttributeError) as error:
             log.debug("looking for %s: %r", folder, error)
@@ -115,16 +114,16 @@ class RayJobs:
         """Start `runner.worker.main` on the attempt's folder `where` (a path or a gs:// URL),
         unless its job exists.
 
-        It is told the digest of its spec on its command line, which no job can change.
-        Raises RayError for what trying again cannot mend. After any other trouble the next look
-        finds the job unknown, and it is submitted again.
+        Its command line contains the digest of its spec, which no job can change. Raises RayError
+        for errors that a retry cannot fix. After any other error the next look finds the job
+        unknown, and it is submitted again.
         """
         worker = [sys.executable, "-m", "runner.worker.main"]
         job = {
             # `exec`, so that the worker's parent is Ray's supervisor of the job and no shell.
             "entrypoint": shlex.join(["exec", *worker, str(where), spec_sha256]),
             "submission_id": folder,
-            # Steps are tasks of their own, and their driver needs nothing but to live.
+            # Steps are tasks of their own; their driver needs no core.
             "entrypoint_num_cpus": 0,
             "entrypoint_num_gpus": 0,
             "metadata": {"attempt": folder, "experiment": plan.experiment, "store": self._store},
@@ -136,7 +135,7 @@ class RayJobs:
             trouble = answer.text.strip().rpartition("\n")[2][:300]
         except httpx.HTTPError as error:
             answer, trouble = None, repr(error)
-        # A second submission is an error too, and so are two at the same moment: see what is.
+        # A second submission is an error, too, as are two at once: look at the result.
         if self.look(folder) != "unknown":
             return
         if answer is not None and answer.is_client_error:
@@ -144,8 +143,8 @@ class RayJobs:
         log.warning("Ray at %s has not taken %s yet: %s", self._ray.url, folder, trouble)
 
     def listed(self) -> list[Listed]:
-        """The jobs that Ray knows and that are not over. Raises RayError if Ray does not accept
-        our token; of a Ray that cannot be reached, there are none."""
+        """The jobs that Ray knows and that have not ended. Raises RayError if Ray does not accept
+        our token; empty if Ray does not answer."""
         try:
             found = self._http.get("/api/jobs/").raise_for_status().json()
             return [
@@ -165,5 +164,5 @@ class RayJobs:
             log.debug("stopping %s: %r", folder, error)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()

@@ -1,1 +1,1 @@
-"""Answers from the records about what has run."""
+"""Queries over the records."""

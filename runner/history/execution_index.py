@@ -1,9 +1,8 @@
-"""What the records tell of earlier executions: those under a preregistration, how much seeds
-differed in such runs as are planned, and which runs are of a ladder. Read from the store; nothing
-is changed.
+"""Queries over earlier executions: those under a preregistration, the spread between seeds of runs
+like the planned ones, and which runs form a ladder. Reads the store and changes nothing.
 
-Each execution is read once, and of the many only those of use are read whole: their runs once, when
-they have ended.
+Each execution is read once, and only the relevant ones completely; their runs once, after they have
+ended.
 """
 
 import logging
@@ -35,33 +34,33 @@ from runner.schema.record import (
 from runner.store.store import Store
 
 log = logging.getLogger("regatta.past")
-MAX_SEEN = 100  # executions whose spread is looked at, the newest
+MAX_SEEN = 100  # executions in the estimate of the spread, the newest
 Ladder = tuple[str, int, str]  # `forecast.Design.ladder`
-Scored = tuple[Point, TrainConfig]  # a run that has a figure, and how it was trained
+Scored = tuple[Point, TrainConfig]  # a run with a figure, and how it was trained
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What never changes of an execution."""
+    """The parts of an execution that never change."""
 
     at: datetime
     asked: tuple[int, int] | None  # repository and issue of its preregistration
-    scored: tuple[str, int] | None  # digest of the text and tokens that its figures are of
+    scored: tuple[str, int] | None  # digest of the text, number of tokens scored
     runs: frozenset[str]  # by `designs.same_run`
 
 
 class Past:
-    """Reads a store's records."""
+    """Reads a store's records, and caches them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, _Known] = {}
         self._seen: dict[str, tuple[Seen, ...]] = {}  # of those that have ended
-        self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a text that was asked for
+        self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a requested text
         self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
 
     def registration(self, repository: int, issue: int | None) -> Registration | None:
-        """All that is on record under a preregistration; None where there is none."""
+        """All records under a preregistration; None if there is none."""
         folder = f"preregistrations/{repository}/{issue}"
         seal = record.read(self._store, f"{folder}/1", Preregistration) if issue else None
         if seal is None:
@@ -83,8 +82,8 @@ class Past:
         )
 
     def begun(self, repository: int, plan: Plan) -> str:
-        """The execution that had begun what all of the plan's predictions are about before these
-        were sealed; empty where none had."""
+        """The execution that had started everything the plan's predictions are about before they
+        were sealed; empty if there is none."""
         found = self.registration(repository, plan.preregistration)
         if found is None or not plan.predictions:
             return ""
@@ -93,7 +92,7 @@ class Past:
         return next(iter(earlier.values())) if len(seen) == len(plan.predictions) else ""
 
     def _earlier(self, seal: Preregistration, plans: Sequence[Plan]) -> dict[str, str]:
-        """The runs of these that had been begun before the seal, and which execution did."""
+        """The runs of these plans that had started before the seal, and the execution of each."""
         mine = {run for plan in plans for run in designs.same_run(plan).values()}
         found: dict[str, str] = {}
         for at, id in sorted((known.at, id) for id, known in self._known.items()):
@@ -105,13 +104,14 @@ class Past:
         return found
 
     def other_design(self, repository: int, plan: Plan) -> str:
-        """The execution that has sealed another design than the plan's; empty where none has."""
+        """The execution that sealed another design than the plan's; empty if there is none."""
         found = self.registration(repository, plan.preregistration)
         sealed = which_runs_count.review(found).sealed if found else None
         return "" if sealed is None or designs.same_design(sealed.plan, plan) else sealed.id
 
     def predictions(self, plan: Plan) -> tuple[Prediction, ...]:
-        """Those sealed in the issue that the plan names, where only one repository can be meant."""
+        """The predictions sealed in the issue that the plan names, if only one repository is
+        possible."""
         issue, repositories = plan.preregistration, record.names(self._store, "preregistrations")
         if issue is None or len(repositories) != 1:
             return ()
@@ -120,7 +120,7 @@ class Past:
         return seal.predictions if seal else ()
 
     def spread(self, plan: Plan) -> Spread | None:
-        """How much seeds differed in such runs as the plan's; None where that is not known."""
+        """The spread between seeds of runs like the plan's; None if it is unknown."""
         if (wanted := scored_on(plan)) is None:
             return None
         self._look()
@@ -129,8 +129,8 @@ class Past:
         return power.of_such_runs(plan, [arm for id in newest for arm in self._arms(id)])
 
     def of_ladders(self, ladders: AbstractSet[Ladder]) -> list[Scored]:
-        """The runs with a figure in the executions that ended and have runs of these ladders, the
-        oldest execution's first."""
+        """The runs with a figure in the finished executions that have runs of these ladders, the
+        oldest execution first."""
         self._look()
         texts = {(text, targets) for text, targets, _ in ladders}
         alike = [(known.at, id) for id, known in self._known.items() if known.scored in texts]
@@ -170,14 +170,14 @@ class Past:
         return self._ladders[id]
 
     def _scored_of(self, id: str) -> tuple[Scored, ...]:
-        """The runs of an execution that have figures; none while it has not ended."""
+        """The runs of an execution that have figures; empty until it has ended."""
         if id not in self._scored and (ended := self._ended(id, ("done", "failed"))):
             arms = ended[0].plan.arms
             self._scored[id] = tuple((one, arms[one.arm].train) for one in points_of(*ended))
         return self._scored.get(id, ())
 
     def _arms(self, id: str) -> tuple[Seen, ...]:
-        """The arms of an execution that have figures; none while it has not ended."""
+        """The arms of an execution that have figures; empty until it has ended."""
         if id not in self._seen and (ended := self._ended(id)):
             execution, runs = ended
             figures = defaultdict[str, list[float]](list)
@@ -193,8 +193,8 @@ class Past:
     def _ended(
         self, id: str, states: Container[str] = record.FINAL_STATES
     ) -> tuple[Execution, list[Run]] | None:
-        """An execution and its runs, which are left out where it ended in none of these `states`;
-        None while it has not ended."""
+        """An execution and its runs, without runs if it ended in none of these `states`; None until
+        it has ended."""
         result = self._result(id)
         execution = self._execution(id) if result else None
         if result is None or execution is None:
@@ -203,8 +203,8 @@ class Past:
 
 
 def runs_of(store: Store, execution: Execution) -> list[Run]:
-    """The runs of an execution that are on record, in the plan's order. One whose record cannot be
-    read has no figure, and the others have theirs. Raises StoreError."""
+    """The recorded runs of an execution, in the plan's order. A run with an unreadable record has
+    no figure. Raises StoreError."""
     found = []
     for arm, seed in execution.plan.runs():
         path = f"runs/{execution.id}.{record.run_name(arm, seed)}"

@@ -1,10 +1,10 @@
-"""What the lab foretells of a plan's arms, from its own records, and how that came out.
+"""Forecasts of a plan's arms from the lab's own records, and their outcomes.
 
-An arm is foretold where the records hold a ladder of smaller runs that it continues, as
-`runner.analysis.forecast` says which do: scored on the same text, and of the same recipe but for
-its size. Those with the arm's own rates come first, and all of them where these do not tell. What
-has been run before is not foretold again: that would only flatter. The interval is of one run, so
-an arm's first seed decides whether it held.
+An arm has a forecast if the records contain a ladder of smaller runs that it continues, by the
+rules of `runner.analysis.forecast`: scored on the same text, with the same recipe except for the
+size. Runs with the arm's own learning rates come first; if these are not enough, all runs are used.
+Runs that exist already get no forecast, which would only flatter. The interval is for one run, so
+an arm's first seed decides the outcome.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _TOLD = Foretold.model_fields.keys() - {"law"}
 
 @dataclass(frozen=True)
 class Forecasts:
-    """What the lab can say of a plan's arms, and of which it can say nothing, with the reason."""
+    """The forecasts of a plan's arms; for the other arms, why there is none."""
 
     forecasts: dict[str, Foretold]
     without: dict[str, str]
@@ -33,7 +33,7 @@ class Forecasts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A forecast beside what came."""
+    """A forecast and the measured value."""
 
     arm: str
     foretold: Foretold
@@ -42,17 +42,17 @@ class Outcome:
 
     @property
     def inside(self) -> bool:
-        """Whether it came out within the interval."""
+        """Whether the measured value is within the interval."""
         return self.foretold.low <= self.measured <= self.foretold.high
 
     @property
     def error(self) -> float:
-        """Measured over foretold, less 1."""
+        """Measured over forecast, less 1."""
         return self.measured / self.foretold.loss - 1
 
 
 def foretell(past: Past, plan: Plan) -> Forecasts:
-    """Of each arm what its first run will score, or why that cannot be said."""
+    """For each arm the forecast of its first run, or why there is none."""
     designs = {arm: design_of(plan, arm) for arm in plan.arms}
     scored = past.of_ladders({design.ladder for design in designs.values() if design})
     seen = [(point, _rates(train)) for point, train in scored]
@@ -86,12 +86,12 @@ def _one(
 
 
 def _rates(train: TrainConfig) -> Rates:
-    """What a dial may set, and most experiments do not."""
+    """Settings that may vary with the size, and mostly do not."""
     return tuple(getattr(train, name) for name in sorted(forecast.RATES))
 
 
 def outcomes(execution: Execution, figures: Figures) -> Iterable[Outcome]:
-    """Of each arm that was foretold, and whose first run has a figure, how that came out."""
+    """The outcome of each arm that had a forecast and whose first run has a figure."""
     first: dict[str, int] = {}
     for arm, seed in execution.plan.runs():
         first.setdefault(arm, seed)

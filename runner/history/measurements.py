@@ -1,10 +1,10 @@
-"""What is on record of the runs of an execution that enters a speedrun: the lab's own figures, and
-what was measured of them from outside of the code that ran.
+"""The records about the runs of an execution that enters a speedrun: the lab's own figures, and
+what was measured from outside the code.
 
-A run's time is that of its `train` step, from the beginning of its process to its end, and of the
-steps with own code that it needs. Where a maker of it was lost and the next one went on from its
-checkpoint, the time of the lost one is not known to the second: then all attempts of the execution
-count as a whole, which is at least as much."""
+A run's time is that of its `train` step, from the start of its process to its end, plus that of the
+steps with own code that it needs. If a maker was lost and the next one continued from its
+checkpoint, the time of the lost one is not known exactly: then all attempts of the execution count
+as a whole, which is at least as much."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from runner.schema.record import EnteredRun, Evaluated, Execution, Plan, Planned
 from runner.store import artifacts
 from runner.store.store import Store
 
-OWN = "own.json"  # of `runner.worker.builtin.plugin_model`, which imports JAX
+OWN = "own.json"  # from `runner.worker.builtin.plugin_model`, which imports JAX
 INTERRUPTED = "of a lost maker it went on from, so that all attempts count as a whole"
 ELSEWHERE = (
     "its cost is not known: it went on from what another execution had trained; run it in a new "
@@ -29,7 +29,7 @@ ELSEWHERE = (
 def runs(
     store: Store, execution: Execution, ends: Mapping[str, StepEnd], attempts_seconds: float
 ) -> tuple[EnteredRun, ...]:
-    """One for each `train` step, given how the steps ended and how long all training attempts took
+    """One per `train` step, given how the steps ended and how long all training attempts took
     together."""
     plan = execution.plan
     scores, _ = step_runs.evaluated(store, plan, ends)
@@ -52,7 +52,7 @@ def runs(
                 isolated=_isolated(end) and _scored_apart(plan, name, ends),
                 evaluated=score,
                 why="" if score else (end.why if end and end.why else "it was not scored"),
-                void=_another_model(store, step) if step.own and score else "",
+                void=(_another_model(store, step) if step.own and score else None) or "",
                 resources=step.resources,
                 tokens=tokens,
                 parameters=parameters,
@@ -67,7 +67,7 @@ def runs(
 
 
 def _scored_apart(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> bool:
-    """Whether no own code ran in the process that scored this step's model."""
+    """Whether the process that scored this step's model ran no own code."""
     return all(
         not step.own or _isolated(ends.get(scorer))
         for scorer, step in plan.steps.items()
@@ -76,12 +76,12 @@ def _scored_apart(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> bool:
 
 
 def _isolated(end: StepEnd | None) -> bool:
-    """Whether own code, if there was any, ran apart from all else."""
+    """Whether own code, if there was any, ran isolated."""
     return end is not None and not end.receipt.get("isolation", "").startswith("none")
 
 
-def _another_model(store: Store, step: PlannedStep) -> str:
-    """Why what own code has left is not the model that was planned; empty if it is."""
+def _another_model(store: Store, step: PlannedStep) -> str | None:
+    """Why the output of own code is not the planned model; None if it is."""
     wanted = step.config["model"], step.config["own"].get("model")
     try:
         most = bounds.MOST_KEPT
@@ -90,7 +90,7 @@ def _another_model(store: Store, step: PlannedStep) -> str:
         left = config, own.get("model")
     except (*step_runs.UNBELIEVED, AttributeError) as error:
         return f"what its training left cannot be read: {step_runs.said(error)}"
-    return "" if left == wanted else "its training left another model than was planned"
+    return None if left == wanted else "its training left another model than was planned"
 
 
 def _counted(step: PlannedStep, score: Evaluated | None) -> tuple[int, int | None, int | None]:
@@ -142,30 +142,30 @@ def _seconds(
     return None, ELSEWHERE
 
 
-def _on_other_devices(store: Store, step: PlannedStep, by: str) -> str:
-    """Why the seconds that another execution took for a step are not those of the devices that the
-    step names: they are no part of its fingerprint. Empty where they are."""
+def _on_other_devices(store: Store, step: PlannedStep, by: str) -> str | None:
+    """Why another execution's seconds for a step are not those of the devices that the step names
+    (its fingerprint does not cover devices). None if they are."""
     maker = record.read(store, f"executions/{by}/execution", Execution)
     made = maker.plan.steps.values() if maker else ()
     of = next((one for one in made if one.fingerprint == step.fingerprint), None)
     if of is None:
         return f"its cost is not known: which devices {by or 'its maker'} had is not on record"
     if of.resources == step.resources:
-        return ""
+        return None
     had = f"{of.resources.count} × {of.resources.kind}"
     return f"its cost is not known: {by} made it on {had}, and not on what is declared here"
 
 
 def _peak(step: PlannedStep, kinds: Mapping[str, Kind]) -> float:
-    """FLOP/s of all its devices, of these kinds."""
+    """The peak FLOP/s of all its devices, of these kinds."""
     return kinds[step.resources.kind].peak_flops * step.resources.count
 
 
 def _needed(steps: Mapping[str, PlannedStep], name: str) -> list[str]:
-    """All steps that it is made from, directly or not."""
+    """All steps that it depends on, directly or not."""
     found = dict.fromkeys(steps[name].needs)
     waiting = list(found)
-    for one in waiting:  # which grows while we walk it
+    for one in waiting:  # grows during the loop
         fresh = [other for other in steps[one].needs if other not in found]
         found |= dict.fromkeys(fresh)
         waiting += fresh

@@ -1,7 +1,7 @@
-"""How far a job got that was lost: what it left for the next one to go on from. A loss does not
-count where that is more than there was, so that a long run on machines that come and go ends; and
-since there is only so much to train or to make, it ends also where somebody leaves things that only
-look like it. Read from what lies in the store; what a job says of itself is not asked."""
+"""The progress of a lost job: what the next one can continue from. A loss does not count if there
+is more than before, so that a long run on preemptible machines still ends. The amount of work is
+finite, so this also ends if somebody leaves files that only look like progress. Reads the store;
+does not use the job's reports."""
 
 import re
 from collections.abc import Iterable, Mapping, Set
@@ -13,11 +13,11 @@ from runner.store import artifacts, checkpoint_sync
 from runner.store.scratch_paths import DIGESTS, PARTS, SCRATCH
 from runner.store.store import Store
 
-PART = re.compile("[0-9a-f]{32}")  # one that is whole; others are being made
+PART = re.compile("[0-9a-f]{32}")  # a complete part; incomplete ones have other names
 
 
 def of_steps(store: Store, execution: Execution, ended: Mapping[str, StepEnd]) -> dict[str, int]:
-    """How far each step is that has not `ended`, by makers of this execution."""
+    """The progress of each step that has not `ended`, by makers of this execution."""
     found = {}
     for name, step in execution.plan.steps.items():
         if name not in ended and _leaves_something(step):
@@ -28,8 +28,8 @@ def of_steps(store: Store, execution: Execution, ended: Mapping[str, StepEnd]) -
 
 
 def of_makers(store: Store, step: PlannedStep, folders: Iterable[str]) -> int:
-    """The newest checkpoint's step, or the number of whole parts, that makers left beside these
-    `folders`. Of a step that is made in one go, 0: the next maker begins it anew."""
+    """The newest checkpoint's step, or the number of complete parts, that makers left beside these
+    `folders`. 0 for a step that is made as a whole: the next maker starts again."""
     if not _leaves_something(step):
         return 0
     places = [place for folder in folders for place in scratch_of(store, folder)]
@@ -47,7 +47,7 @@ def _leaves_something(step: PlannedStep) -> bool:
 def scratch_of(store: Store, folder: str) -> list[str]:
     """The scratch folders of a maker, and of its gang's attempts."""
     around, _, maker = folder.rpartition("/")
-    names = {*store.list(around), f"{maker}{SCRATCH}"}  # a bucket knows no folder of parts
+    names = {*store.list(around), f"{maker}{SCRATCH}"}  # a bucket has no folder without files
     return [f"{around}/{x}" for x in names if x.startswith(f"{maker}.") and x.endswith(SCRATCH)]
 
 

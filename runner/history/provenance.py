@@ -1,6 +1,6 @@
-"""What is known of each step of a graph: whether its output is there, who makes it, and why it
-would be made again; what of two graphs differs; and all that is on record of an execution. Read
-from the store; nothing is changed."""
+"""The status of each step of a graph: whether its output exists, who makes it, and why it would run
+again; the differences of two graphs; and all records of an execution. Reads the store and changes
+nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -32,13 +32,13 @@ from runner.store.store import Store
 def standing(
     store: Store | None, steps: Mapping[str, PlannedStep], before: Mapping[str, PlannedStep]
 ) -> dict[str, Standing]:
-    """How each step stands, against the steps of an earlier execution of the same experiment.
-    Without a store all are new."""
+    """The status of each step, compared with the steps of an earlier execution of the same
+    experiment. Without a store all are new."""
     return {name: _standing(store, step, before.get(name)) for name, step in steps.items()}
 
 
 def standing_now(store: Store | None, plan: Plan) -> dict[str, Standing]:
-    """How each step of a plan stands, against the newest execution of its experiment."""
+    """The status of each step of a plan, compared with the newest execution of its experiment."""
     earlier = latest(store, plan.experiment) if store and plan.steps else None
     return standing(store, plan.steps, earlier.plan.steps if earlier else {})
 
@@ -58,20 +58,20 @@ def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None
     if end and end.how == "failed":
         return Standing(state="failed before", why=end.why)
     if before is None or before.fingerprint == step.fingerprint:
-        return Standing(state="new")  # an earlier execution did not come to it
+        return Standing(state="new")  # an earlier execution did not get to it
     return Standing(state="changed", why=a_few(step_graph.changes(before, step)))
 
 
 def step_ends(
     store: Store, execution: Execution, only: Iterable[str] | None = None
 ) -> dict[str, StepEnd]:
-    """What became of each step of an execution, or of some, as far as the store knows."""
+    """How each step (or each of `only`) of an execution ended, as far as the store knows."""
     found: dict[str, StepEnd] = {}
     steps = execution.plan.steps
     asked = steps if only is None else only
     for name in sorted(asked, key=lambda name: steps[name].do == "evaluate"):  # those come last
         step = steps[name]
-        if step.do == "evaluate":  # which may have been made of the models that are there
+        if step.do == "evaluate":  # it may have scored only the existing models
             models = [one for one in step.inputs["models"] if one not in found]
             before = found | (step_ends(store, execution, models) if models else {})
             step = step_runs.scoring(execution.plan, name, before)
@@ -89,12 +89,12 @@ def step_ends(
 
 
 def failed(ends: Mapping[str, StepEnd]) -> set[str]:
-    """Those of the steps that have ended which were not made."""
+    """The ended steps that have no output."""
     return {name for name, end in ends.items() if end.state == "failed"}
 
 
 def logs(store: Store, execution: Execution) -> dict[str, str]:
-    """Where lies what the steps have printed that failed in this execution, on disk."""
+    """The paths of the logs of steps that failed in this execution, on disk."""
     found = {}
     for name, step in execution.plan.steps.items():
         with suppress(artifacts.BadOutput):
@@ -129,7 +129,7 @@ def latest(store: Store, experiment: str) -> Execution | None:
 
 
 def executions(store: Store) -> Iterator[Execution]:
-    """All of them, one at a time, since their plans are large."""
+    """All executions, one at a time, because their plans are large."""
     for name in record.names(store, "executions"):
         if execution := record.read(store, f"executions/{name}/execution", Execution):
             yield execution
@@ -140,20 +140,20 @@ def executions(store: Store) -> Iterator[Execution]:
 
 @dataclass(frozen=True)
 class Account:
-    """All that is on record of an execution, and what its steps' outputs say."""
+    """All records of an execution, and what its steps' outputs contain."""
 
     execution: Execution
     result: Result | None
     ends: Mapping[str, StepEnd]  # of steps
-    receipts: Mapping[str, Mapping[str, str]]  # by step; by attempt where there are no steps
+    receipts: Mapping[str, Mapping[str, str]]  # by step; in old records by attempt
     runs: tuple[Run, ...]
     scores: Mapping[str, Mapping[str, Evaluated]]  # {evaluate step: {train step: figures}}
-    files: Mapping[str, Mapping[str, int]]  # {step: {file of its output: bytes}}, if that is there
-    unread: Mapping[str, str]  # {step: why its output is not as it was made}
+    files: Mapping[str, Mapping[str, int]]  # {step: {file of its output: bytes}}, if it exists
+    unread: Mapping[str, str]  # {step: why its output is damaged}
 
 
 def account(store: Store, execution: Execution) -> Account:
-    """Everything that can be said of an execution."""
+    """Everything that is known about an execution."""
     folder, plan = f"executions/{execution.id}", execution.plan
     events = [x for x in record.names(store, folder) if x.endswith(".ended")]
     ended = {event: record.require(store, f"{folder}/{event}", record.Ended) for event in events}
@@ -194,7 +194,7 @@ def account(store: Store, execution: Execution) -> Account:
 
 @dataclass(frozen=True)
 class Side:
-    """One of two that are compared: an execution, or a folder as it is now."""
+    """One side of a comparison: an execution, or a folder as it is now."""
 
     plan: Plan
     source: Source | None
@@ -204,15 +204,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Differences:
-    """What of two sides is not the same. Where nothing is said, nothing differs."""
+    """The differences between two sides. Empty fields mean no difference."""
 
     figures: Mapping[str, tuple[float | None, float | None]]  # bits per byte: before, after
-    steps: Mapping[str, str]  # why each is not the same, the causes first
+    steps: Mapping[str, str]  # why each differs, causes first
     besides: tuple[str, ...]  # what no fingerprint covers: checkouts, libraries, devices
 
 
 def compare(before: Side, after: Side) -> Differences:
-    """What of two executions or folders is not the same. Pure."""
+    """The differences between two executions or folders. Pure."""
     needs = {name: step.needs for name, step in after.plan.steps.items()}
     steps = {name: after.plan.steps[name] for name in step_graph.order(needs)}
     one, other = before.account, after.account
@@ -257,7 +257,7 @@ def _at(of: Source | Lab, digest: str) -> str:
 
 
 def receipts(before: Account, after: Account) -> Iterator[str]:
-    """What of hardware and libraries is not the same, and for which steps."""
+    """The differences in hardware and libraries, and for which steps."""
     found: dict[str, list[str]] = {}
     for name, receipt in after.receipts.items():
         then = {**before.receipts.get(name, receipt), "code_sha256": ""}

@@ -1,8 +1,8 @@
-"""Results files that pull requests bring, as records: what a head entered, and what was merged.
+"""Records of the results files in pull requests: what a head entered, and what was merged.
 
-A `speedrun_results.json` is its author's word. What the lab read of it, and what an audit found
-impossible, is written down for each head that was looked at; when the pull request is merged, a
-second record says so, and its runs are rows of the tier "self-reported".
+A `speedrun_results.json` is a claim of its author. For each head, the lab records what it read of
+the file and what an audit found impossible. When the pull request is merged, a second record says
+so, and its runs become rows of the tier "self-reported".
 
     entries/<repository>/<pull>/<n>.json       what the files of one head say
     entries/<repository>/<pull>/merged.json    which of them came to the default branch
@@ -24,34 +24,33 @@ from runner.store.store import Store
 
 log = logging.getLogger("regatta.entries")
 NAME = "speedrun_results.json"
-MAX_BYTES = 1_000_000  # of one file
-MAX_FILES = 20  # of one head
-MAX_RUNS = 100  # of one file
+MAX_BYTES = 1_000_000  # per file
+MAX_FILES = 20  # per head
+MAX_RUNS = 100  # per file
 MAX_WORDS = 500  # characters of a finding
 
 
 class Found(Record):
-    """Something about a run that cannot be, or that is only odd."""
+    """Something impossible or odd about a run."""
 
-    run: int  # from 0, as the file lists them
+    run: int  # its position in the file, from 0
     kind: Literal["impossible", "odd"]
     rule: str  # a key of `speedrun_file.RULES`
     words: str
 
 
 class EnteredFile(Record):
-    """One results file: its runs, or why it cannot be read."""
+    """One results file: its runs, or why it is unreadable."""
 
     path: str
     sha256: Sha256 | None = None  # of its bytes; None: they were not read
-    content: str = ""  # the file as the lab writes it, all keys kept
+    content: str = ""  # the file as the lab writes it, with all keys
     problem: str = ""
     found: tuple[Found, ...] = ()
 
     @property
     def runs(self) -> list[RunInfo]:
-        """What it holds; nothing where that is beyond what can be reckoned with, as an older lab
-        took it."""
+        """Its runs; empty if old records contain figures that overflow."""
         try:
             return speedrun_file.read(self.content.encode()) if self.content else []
         except BadFile as error:
@@ -60,13 +59,13 @@ class EnteredFile(Record):
 
     @property
     def impossible(self) -> list[Found]:
-        """Findings that cannot be."""
+        """Findings of the kind impossible."""
         return [one for one in self.found if one.kind == "impossible"]
 
 
 class EntryRecord(Record):
-    """The results files that one head of a pull request brings; none where it takes back what an
-    earlier one brought."""
+    """The results files of one head of a pull request; empty if it removes those of an earlier
+    one."""
 
     repository: int
     pull: int
@@ -77,7 +76,7 @@ class EntryRecord(Record):
 
     @property
     def stands(self) -> bool:
-        """Whether each file can be read and nothing in it is impossible."""
+        """Whether each file is readable and contains nothing impossible."""
         return not any(file.problem or file.impossible for file in self.files)
 
 
@@ -89,8 +88,8 @@ class Merged(Record):
 
 
 def examined(path: str, content: bytes, standing: Mapping[str, str]) -> EnteredFile:
-    """A results file as data, with what the audit finds. `standing`: whose W&B runs are on the
-    board already. Never raises for any bytes."""
+    """A results file as data, with the audit's findings. `standing`: the owners of W&B runs that
+    are already on the leaderboard. Never raises, for any bytes."""
     digest = hashlib.sha256(content).hexdigest()
 
     def unread(why: str) -> EnteredFile:
@@ -118,8 +117,7 @@ def examined(path: str, content: bytes, standing: Mapping[str, str]) -> EnteredF
 
 
 def _beyond(run: RunInfo) -> str | None:
-    """Which of its figures nobody can reckon with; None where all can be. Records of an older lab
-    hold such ones, and are read with them."""
+    """The figure that overflows; None if there is none. Old records may contain such figures."""
     told = run.model_dump(by_alias=True)
     author = told.pop("author")
     for key, value in (*told.items(), *(("author", value) for value in author.values())):
@@ -131,7 +129,7 @@ def _beyond(run: RunInfo) -> str | None:
 
 
 def once(files: Iterable[EnteredFile]) -> tuple[EnteredFile, ...]:
-    """The files of one head, with a finding where two of them enter the same W&B run."""
+    """The files of one head, with a finding if two of them enter the same W&B run."""
     every = list(files)
     places: dict[str, list[tuple[int, int]]] = {}
     for n, file in enumerate(every):
@@ -149,7 +147,7 @@ def once(files: Iterable[EnteredFile]) -> tuple[EnteredFile, ...]:
 
 
 def plain(words: str) -> str:
-    """Words that every record and page can hold."""
+    """Text that every record and page can contain."""
     return words.encode("utf-8", "replace").decode()[:MAX_WORDS]
 
 
@@ -158,12 +156,12 @@ def plain(words: str) -> str:
 
 @dataclass(frozen=True)
 class Entered:
-    """A run that was merged, as a row."""
+    """A merged run, as a row."""
 
     repository: int
     pull: int
     commit: str
-    at: Instant  # when the lab saw that it was merged
+    at: Instant  # when the lab saw the merge
     path: str
     index: int  # in its file
     run: RunInfo
@@ -171,13 +169,13 @@ class Entered:
 
     @property
     def name(self) -> str:
-        """Unique on the board."""
+        """Unique on the leaderboard."""
         return f"{self.path}[{self.index}] of #{self.pull}"
 
 
 def merged(store: Store) -> list[Entered]:
-    """The runs that have come to the default branch, oldest first. Of a path that several pull
-    requests brought, the newest counts; of a file that can no longer be read, none."""
+    """The runs on the default branch, oldest first. If several pull requests brought one path, the
+    newest counts; unreadable files have no runs."""
     came = [
         (done, record.require(store, f"{folder}/{done.n}", EntryRecord))
         for folder in _folders(store)
@@ -206,15 +204,15 @@ def merged(store: Store) -> list[Entered]:
 
 @dataclass(frozen=True)
 class Checked:
-    """The newest head of a pull request that brought results, and whether it was merged."""
+    """The newest head of a pull request with results, and whether it was merged."""
 
     entry: EntryRecord
     merged: bool
 
 
 def checked(store: Store) -> list[Checked]:
-    """What every pull request that brought results has now, the newest check first. One that took
-    them back again has none."""
+    """The current state of every pull request that brought results, the newest check first. One
+    that removed them again is left out."""
     found = []
     for folder in _folders(store):
         done = record.read(store, f"{folder}/merged", Merged)
@@ -226,15 +224,15 @@ def checked(store: Store) -> list[Checked]:
 
 
 def _folders(store: Store) -> Iterator[str]:
-    """Where the entries of each pull request lie."""
+    """The folders of all pull requests' entries."""
     for repository in record.names(store, "entries"):
         for pull in record.names(store, f"entries/{repository}"):
             yield f"entries/{repository}/{pull}"
 
 
 def standing(rows: Iterable[Entered], but: Iterable[str] = ()) -> dict[str, str]:
-    """Whose W&B runs are on the board, the public one's included; those of files at the paths
-    `but` are left out, as they are about to be replaced."""
+    """The owners of W&B runs on the leaderboard, including the public one; without files at the
+    paths `but`, which are about to be replaced."""
     leave = set(but)
     entered = [
         *((row["wandb_link"], str(row["results_filepath"])) for row in public_boards.rows()),

@@ -1,5 +1,5 @@
-"""What jobs have noted of a run, step by step, while it trains and after. It is their word: what is
-of another form, and what contradicts the plan, is refused."""
+"""The metrics that jobs report about a run, step by step, during and after training. They are
+claims: lines of another form, or that contradict the plan, are refused."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,30 +14,30 @@ from runner.store import artifacts
 from runner.store.scratch_paths import CURVE, STOPPED
 from runner.store.store import Remote, Store
 
-RECENT = 8  # chunks that tell a run's newest step and speed
-MAX_MISFITS = 20  # lines that contradict the plan; then the rest of a folder's is not read
+RECENT = 8  # chunks that are enough for a run's newest step and speed
+MAX_MISFITS = 20  # lines that contradict the plan; after these, the rest of a folder is not read
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A run's metrics by step, and what of them was refused and why."""
+    """A run's metrics by step, and what was refused and why."""
 
     lines: tuple[StepMetrics, ...] = ()
     refused: tuple[str, ...] = ()
 
     @property
     def step(self) -> int:
-        """The newest step; 0 before there is one."""
+        """The newest step; 0 before the first."""
         return self.lines[-1].step if self.lines else 0
 
     @property
     def losses(self) -> list[tuple[int, float]]:
-        """(step, training loss in nats a token) of each step that has one."""
+        """(step, training loss in nats per token) of each step that has one."""
         return [(line.step, line.loss) for line in self.lines if line.loss is not None]
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The newest pace; None before one is known."""
+        """The newest speed; None before there is one."""
         speeds = (line.tokens_per_second for line in reversed(self.lines))
         return next(filter(None, speeds), None)
 
@@ -48,9 +48,9 @@ def curve(
     tokens_per_step: int,
     newest: int | None = None,
 ) -> Curve:
-    """The curve of a run of so many `steps` over the `folders` with chunks of it, the oldest first:
-    where two tell of a step, the later one counts. With `newest`, only that many of each one's last
-    chunks are read."""
+    """The curve of a run of so many `steps` from `folders` with chunks, the oldest first: if two
+    contain a step, the later one counts. With `newest`, reads only that many of each folder's last
+    chunks."""
     by_step: dict[int, StepMetrics] = {}
     refused: list[str] = []
     for folder in folders:
@@ -71,8 +71,7 @@ def curve(
 
 
 def of_step(store: Store, step: PlannedStep, newest: int | None = None) -> Curve:
-    """The curve of what a `train` step trains, over all of its makers: of one that goes on, failed
-    or was lost, too."""
+    """The curve of a `train` step over all of its makers, also running, failed and lost ones."""
     recipe, model = step.config["train"], step.config["model"]
     tokens = recipe["train_batch_size"] * model["seq_len"]
     return curve(_places(store, step), recipe["num_train_steps"], tokens, newest)

@@ -1,5 +1,6 @@
-"""What the steps of an execution have trained and scored, as runs: with figures of the lab's own
-evaluation, so that predictions are judged and rows are ranked as those of arms and seeds are."""
+"""The runs that the steps of an execution have trained and scored, with figures of the lab's own
+evaluation, so that predictions are judged and rows are ranked in the same way as for arms and
+seeds."""
 
 import hashlib
 import io
@@ -19,17 +20,17 @@ from runner.schema.record import Evaluated, Execution, Plan, PlannedStep, Run, S
 from runner.store import artifacts
 from runner.store.store import Store, StoreFault
 
-MAX_BYTES = 64 << 20  # of a file that a step has left
-MAX_MODELS = 100_000  # that one step scores
-MAX_LINE = 500  # bytes of a line of its curve
-READ = "inputs"  # in a receipt: SHA-256 over the digests of what the step has read
-# But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
+MAX_BYTES = 64 << 20  # of an output file
+MAX_MODELS = 100_000  # per step
+MAX_LINE = 500  # bytes of a line of a curve
+READ = "inputs"  # in a receipt: SHA-256 over the digests of the step's inputs
+# Not other StoreErrors, which mean that a bucket did not answer and say nothing about the output.
 UNBELIEVED = (Refused, StoreFault, artifacts.BadOutput, ValueError, KeyError, TypeError)
 
 
 class Point(Report):
-    """One line of a curve: a step's metrics but for what tells of the machine. Older outputs have
-    the loss alone."""
+    """One line of a curve: a step's metrics without those that depend on the machine. Older outputs
+    have only the loss."""
 
     step: Step
     loss: Figure | None
@@ -41,14 +42,14 @@ class Point(Report):
     skipped: bool = False
 
 
-# A job's word, as `reports` has it: known keys, and figures that are finite.
+# Untrusted, as in `reports`: known keys and finite figures only.
 SCORES = TypeAdapter(Annotated[dict[Word, Evaluated], Field(max_length=MAX_MODELS)])
 
 
 def runs(
     store: Store, execution: Execution, ends: Mapping[str, StepEnd]
 ) -> tuple[dict[tuple[str, int], Run], list[str]]:
-    """Each (arm, seed) that the steps train, given how they ended; and what was not believed."""
+    """Each (arm, seed) that the steps train, given how they ended; and rejected reports."""
     plan, found = execution.plan, {}
     scores, refused = evaluated(store, plan, ends)
     for (arm, seed), name in plan.trained().items():
@@ -77,7 +78,7 @@ def runs(
 
 
 def read_by(store: Store, step: PlannedStep, steps: Mapping[str, PlannedStep]) -> str:
-    """SHA-256 over the digests of all outputs that a step takes as its inputs."""
+    """SHA-256 over the digests of all inputs of a step."""
     found = {}
     for name, fingerprint in sorted(
         (x, of) for these in step.inputs.values() for x, of in these.items()
@@ -88,7 +89,7 @@ def read_by(store: Store, step: PlannedStep, steps: Mapping[str, PlannedStep]) -
 
 
 def scoring(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> PlannedStep:
-    """An `evaluate` step as it can be made: of the models whose training has not failed."""
+    """An `evaluate` step without the models whose training has failed."""
     step = plan.steps[name]
     failed = {x for x in step.needs if x in ends and ends[x].state == "failed"}
     return step_graph.without(step, failed) or step
@@ -97,8 +98,9 @@ def scoring(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> PlannedStep:
 def evaluated(
     store: Store, plan: Plan, ends: Mapping[str, StepEnd]
 ) -> tuple[dict[str, Evaluated], list[str]]:
-    """{train step: the lab's figures of its model}, as `evaluate` steps have left them, and what
-    was not believed. A model that two of them score has no figure: which one would count?"""
+    """{train step: the lab's figures of its model}, from the outputs of `evaluate` steps, and
+    rejected reports. A model that two of them score has no figure, because neither can be
+    preferred."""
     found, refused, twice = dict[str, Evaluated](), list[str](), set[str]()
     for name, step in plan.steps.items():
         if step.do != "evaluate":
@@ -119,7 +121,7 @@ def evaluated(
 
 
 def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
-    """{train step: its model's figures} as an `evaluate` step has left them; {} if it has not.
+    """{train step: its model's figures} from the output of an `evaluate` step; {} if there is none.
     Raises one of `UNBELIEVED`."""
     data = file_of(store, step, "scores.json", bounds.MOST_KEPT)
     found, scores = {}, bounds.parse(SCORES, data or b"{}")
@@ -134,8 +136,8 @@ def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
 
 
 def losses_of(store: Store, step: PlannedStep) -> list[tuple[int, float]]:
-    """A trained model's (step, training loss in nats a token); [] if it is not there. Raises one of
-    `UNBELIEVED`."""
+    """A trained model's (step, training loss in nats per token); [] if it does not exist. Raises
+    one of `UNBELIEVED`."""
     return _losses(points_of(store, step))
 
 
@@ -144,10 +146,10 @@ def _losses(points: Iterable[Point]) -> list[tuple[int, float]]:
 
 
 def points_of(store: Store, step: PlannedStep) -> list[Point]:
-    """A trained model's curve; [] if it is not there. Raises one of `UNBELIEVED`."""
+    """A trained model's curve; [] if it does not exist. Raises one of `UNBELIEVED`."""
     data = io.BytesIO(file_of(store, step, "curve.jsonl") or b"")
     found, planned = list[Point](), step.config["train"]["num_train_steps"]
-    while line := data.readline(MAX_LINE + 2):  # one at a time: they may be millions
+    while line := data.readline(MAX_LINE + 2):  # one at a time, because there may be millions
         if len(found) == planned:
             raise Refused(f"it has more than {planned} lines, and as many steps were planned")
         if len(line.rstrip(b"\r\n")) > MAX_LINE:
@@ -157,7 +159,7 @@ def points_of(store: Store, step: PlannedStep) -> list[Point]:
 
 
 def said(error: Exception) -> str:
-    """A refusal as a record can hold it: keys and values of the file may stand in it."""
+    """A refusal as text for a record; it may quote the file."""
     return printable(" ".join(str(error).split()))[:200]
 
 
@@ -172,8 +174,8 @@ def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[Point]:
 def file_of(
     store: Store, step: PlannedStep, name: str, most_bytes: int = MAX_BYTES
 ) -> bytes | None:
-    """A file of a step's output, with the digest that it was made with; None if there is no output.
-    Parameters beside it are left alone: they may be large. Raises one of `UNBELIEVED`."""
+    """A file of a step's output, checked against its digest; None if there is no output. Does not
+    read the parameters beside it, which may be large. Raises one of `UNBELIEVED`."""
     made = artifacts.find(store, step.store, step.fingerprint, check=False)
     if made is None:
         return None

@@ -1,1 +1,1 @@
-"""Runs a stranger's code where it reaches nothing."""
+"""Runs untrusted code so that it cannot reach anything outside."""

@@ -1,16 +1,17 @@
-"""Runs somebody's code where it reaches nothing: a child under bubblewrap, with namespaces of its
-own, no network, no capabilities and an empty environment. It reads the interpreter, the libraries,
-`engine` and `runner`, and what its box names; it writes to the folders that its box names and to a
-/tmp of its own. Of what was there before it sees no process, no token, no record and no other run.
+"""Runs own code in a box: a child under bubblewrap, with namespaces of its own, no network, no
+capabilities and an empty environment. It can read the interpreter, the libraries, `engine`,
+`runner` and what its box names. It can write to the folders that its box names and to a /tmp of its
+own. It sees no other process, no token, no record and no other run.
 
-Some limits are the kernel's: a file's size; the number of processes where we are not root, whom it
-does not count; both that and memory where control groups can be made (`runner.isolation.cgroups`).
-All of them, time and written bytes are watched from outside as well, four times a second: what goes
-beyond is ended, all of it at once. No limit is on address space, which says nothing of what JAX
-uses. What it prints comes through a pipe, of which a part is kept.
+The kernel enforces some limits: the size of a file; the number of processes, unless we are root
+(root is not counted); and both the number of processes and memory where control groups are
+available (`runner.isolation.cgroups`). In addition, the parent checks all of them, time and written
+bytes four times a second, and ends the whole box if one is exceeded. There is no limit on address
+space, because JAX reserves far more than it uses. Output comes through a pipe, and only a part is
+kept.
 
-The kernel itself is shared: bubblewrap narrows what is in reach, and of its system calls refuses
-what leads around namespaces (`runner.isolation.seccomp`).
+The box shares the host's kernel. Bubblewrap narrows what is reachable, and a filter refuses system
+calls that bypass namespaces (`runner.isolation.seccomp`).
 """
 
 import contextlib
@@ -36,23 +37,23 @@ from runner.isolation.resource_watch import Limits as Limits
 from runner.lib import paths, process_tree
 from runner.lib.paths import LAB as LAB
 
-# Tracks are scored on the lab's own text, and it is made of the bot's files.
+# Tracks are scored on the lab's own text, which contains the bot's files.
 HIDDEN = (LAB / "engine/data/texts", LAB / "bot")
-OWN = Path("/own")  # the same in every box: where code lies tells nothing
+OWN = Path("/own")  # the same in every box, so that the path reveals nothing
 LIBRARIES = ("site-packages", "dist-packages")
 SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr")  # below /
 OF_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
-# Root without a capability is still their owner: without this, it could write core_pattern, which
+# Root without capabilities still owns these files: without this, it could write core_pattern, which
 # names a program that the kernel runs outside.
 OF_PROC = ("sys", "sysrq-trigger", "mtrr", "pressure", "acpi", "scsi", "asound", "fs")
-DEVICES = ("nvidia*", "accel*", "vfio")  # below /dev, for what computes on accelerators
+DEVICES = ("nvidia*", "accel*", "vfio")  # below /dev, for accelerators
 KEPT = ("CUDA_", "NVIDIA_", "XLA_", "JAX_", "NCCL_", "LIBTPU_", "TPU_", "CUDNN_", "CUBLAS_")
 KEPT_WHOLE = ("NPROC", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
 NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns")
 NOBODY = ("--uid", "65534", "--gid", "65534")
-LOOK_EVERY = 0.25  # seconds
+LOOK_EVERY = 0.25  # seconds between checks
 TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
-SMALL = 1 << 30  # bytes of what is kept in memory: /tmp, /dev/shm
+SMALL = 1 << 30  # bytes of folders in memory: /tmp, /dev/shm
 BLOCK = 1 << 16
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
@@ -68,22 +69,23 @@ class CannotIsolate(Exception):
 
 @dataclass(frozen=True)
 class Box:
-    """What the child may see besides the lab's code. `writes` are (here, as it sees it)."""
+    """What the child may see besides the lab's code. `writes` are pairs (path here, path in the
+    box)."""
 
-    own: Path | None = None  # a folder with an experiment's own modules, which it sees as OWN
+    own: Path | None = None  # a folder with the experiment's own modules, visible as OWN
     reads: tuple[Path, ...] = ()
     writes: tuple[tuple[Path, Path], ...] = ()
-    folder: Path = Path("/tmp")  # in which it begins
+    folder: Path = Path("/tmp")  # its working directory
     accelerator: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Ended(NamedTuple):
-    """How the child ended: its exit code (128 + n: by signal n), and the limit that it broke."""
+    """How the child ended: its exit code (128 + n: by signal n), and the limit that it exceeded."""
 
     code: int
     why: str | None = None
-    held: str = ""  # which isolation and limits it had, and who held them
+    held: str = ""  # the isolation and limits it had, and what enforced them
 
 
 # ── What it sees ─────────────────────────────────────────────────────────────────────────────
@@ -91,7 +93,7 @@ class Ended(NamedTuple):
 
 def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str]:
     """The whole command line; `calls` is an open file with the filter of system calls. Raises
-    CannotIsolate where there is no bubblewrap."""
+    CannotIsolate if there is no bubblewrap."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise CannotIsolate(MISSING)
@@ -117,7 +119,7 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
         words += ["--size", "4096", "--tmpfs", str(path), "--remount-ro", str(path)]
     for here, there in box.writes:
         words += ["--bind", str(here), str(there)]
-    for path in sorted(set(box.reads)):  # a folder before what lies in it
+    for path in sorted(set(box.reads)):  # a folder before its content
         words += _bind("--ro-bind", path)
     words += ["--ro-bind", str(box.own), str(OWN)] if box.own else []
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(box.folder)]
@@ -137,27 +139,28 @@ def _system(path: Path) -> list[str]:
 
 @cache
 def _code() -> list[Path]:
-    """The interpreter, the libraries, the lab's code and its kinds of device, but not the folder
-    around them: a store may lie there."""
+    """The interpreter, the libraries, the lab's packages and its hardware.yaml, but not the folder
+    around them, which may contain a store."""
     found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     found |= {Path(place) for place in sys.path if Path(place).name in LIBRARIES}
     found |= {LAB / room for room in paths.SHOWN}
-    # A folder before what lies in it, which is bound again: it may be a link's other end.
+    # A folder before its content, which is bound again, because it may be the target of a link.
     return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
 
 
 def _shown() -> list[Path]:
-    """The folders that every box shows; the lab may be installed in any, also below /usr."""
+    """The folders that every box can read; the lab may be installed in any of them, also below
+    /usr."""
     return [*(Path("/", name) for name in SYSTEM), *_code()]
 
 
 def _hidden() -> list[Path]:
-    """What lies in a folder that is shown, and must not be seen: empty folders are in its place."""
+    """Folders that must stay hidden inside a readable folder; empty folders replace them."""
     return [path for path in HIDDEN if path.is_dir() and _is_below(path, _shown())]
 
 
 def shows(path: Path) -> bool:
-    """Whether what lies at `path` can be read in every box, beside programs and libraries."""
+    """Whether every box can read `path`, apart from programs and libraries."""
     return _is_below(path, _shown()) and not _is_below(path, HIDDEN)
 
 
@@ -217,13 +220,13 @@ def probe() -> str | None:
 
 @cache
 def version() -> str:
-    """Which bubblewrap it is."""
+    """The version of bubblewrap."""
     said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=False)
     return said.stdout.strip()
 
 
 def _held(limits: Limits, controllers: Iterable[str]) -> str:
-    """Which limits hold, and by what, for a receipt."""
+    """For a receipt: the limits and what enforces them."""
     grouped = "by a control group"
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
@@ -248,10 +251,10 @@ def run(
     keep: Callable[[bytes], object],
     stderr: bool = True,
 ) -> Ended:
-    """Run `python -m <module> …` in the box until it ends, goes beyond a limit or we are told to
-    end (SIGTERM, which it then gets as well, with 5 s to obey). `given` is its standard input;
-    `keep` gets what it prints, with its errors where `stderr`. Call it from a process's main
-    thread. Raises CannotIsolate."""
+    """Run `python -m <module> …` in the box until it ends, exceeds a limit, or this process gets
+    SIGTERM (which is passed on, with 5 s to obey). `given` is its standard input; `keep` gets its
+    output, with stderr if `stderr`. Must be called from the main thread of a process. Raises
+    CannotIsolate."""
     argv = [
         sys.executable,
         "-P",
@@ -273,7 +276,7 @@ def run(
             stdin=question,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if stderr else subprocess.DEVNULL,
-            env={},  # its first process lives inside, and others can read what it was given
+            env={},  # others inside can read the environment of the box's first process
             preexec_fn=partial(_limit, os.getpid(), limits, groups),
         )
         try:
@@ -285,7 +288,7 @@ def run(
 
 @contextlib.contextmanager
 def filtered() -> Iterator[tuple[int, ...]]:
-    """An open file with the filter of system calls, which bubblewrap reads; none where there is no
+    """Yields an open file with the filter of system calls for bubblewrap; nothing if there is no
     filter for this machine."""
     if program := seccomp.program():
         with _sealed(program) as file:
@@ -296,7 +299,7 @@ def filtered() -> Iterator[tuple[int, ...]]:
 
 @contextlib.contextmanager
 def _sealed(given: bytes) -> Iterator[int]:
-    """A file to read that is nowhere on disk, and that whoever has it open cannot change."""
+    """A readable file that is nowhere on disk and that no holder can change."""
     with os.fdopen(os.memfd_create("given", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as file:
         file.write(given)
         file.flush()
@@ -306,8 +309,8 @@ def _sealed(given: bytes) -> Iterator[int]:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End all that runs inside, whatever became of its parent-death signals, and wait until it
-    has ended: what it wrote is read next."""
+    """End everything inside, even without parent-death signals, and wait until it has ended,
+    because its output is read next."""
     inside = process_tree.descendants(process.pid)
     process.kill()
     process_tree.end(inside)
@@ -361,7 +364,7 @@ def _watch(
             inside = resource_watch.usage(process.pid).processes
             hidden = resource_watch.hidden(inside, [there for _, there in box.writes])
             why = resource_watch.written(folders, limits, hidden.disk)
-            # Where there is much to look at, a tenth of the time is spent on looking.
+            # With many files, checks take at most a tenth of the time.
             look_at_files = now + 10 * (time.monotonic() - now)
         if why:
             return Ended(128 + signal.SIGKILL, why)
@@ -371,13 +374,13 @@ def _watch(
         _keep(keep, block, printed, limits.printed)
     if asked is not None:
         return Ended(process.returncode, "it was told to end")
-    # What it wrote last nobody has looked at, and what reads it reads all of it.
+    # The last writes were not checked yet, and the next step reads all of it.
     why = None if process.returncode else resource_watch.written(folders, limits)
     return Ended(process.returncode, why)
 
 
 def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int) -> None:
-    """Keep what of a block is within the limit; `printed` is with this block."""
+    """Pass on the part of a block that is within the limit; `printed` includes this block."""
     before = printed - len(block)
     if before < most:
         keep(block[: most - before])
@@ -386,7 +389,7 @@ def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int
 
 
 def _terminate(bwrap: int) -> None:
-    """Ask all that runs inside to end, but not process 1 there, with which all of it would."""
+    """Send TERM to everything inside except process 1 there, whose end would kill all."""
     inside = process_tree.descendants(bwrap)
     for process in inside[1:]:
         with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,6 @@
-"""The kernel's own limits on memory and on the number of processes, where somebody has given us a
-part of its control groups to write in (root, or `Delegate=` of a systemd unit with a group below it
-for the lab). Where nobody has, `held` names none, and limits are watched instead."""
+"""The kernel's own limits on memory and on the number of processes, if we may write to a part of
+the control groups (as root, or with `Delegate=` of a systemd unit that has a subgroup for the lab).
+Otherwise `held` holds none, and the limits are only watched."""
 
 import contextlib
 import os
@@ -12,26 +12,27 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 OURS = "regatta-"
-# By controller: the file of version 2, and of version 1.
+# By controller: the file in version 2 and in version 1.
 FILES = {"pids": ("pids.max", "pids.max"), "memory": ("memory.max", "memory.limit_in_bytes")}
 
 
 @dataclass(frozen=True)
 class Held:
-    """Groups for a process to enter, and the controllers whose limits they hold."""
+    """Groups for a process to enter, and the controllers whose limits they enforce."""
 
     folders: tuple[Path, ...] = ()
     controllers: tuple[str, ...] = ()
 
     def enter(self) -> None:
-        """Have this process, and what it starts from now on, in the groups."""
+        """Move this process, and everything it starts from now on, into the groups."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text("0")
 
 
 @contextlib.contextmanager
 def held(limits: Mapping[str, int], root: Path = ROOT, of: Path = OWN) -> Iterator[Held]:
-    """Groups with these limits ({controller: most}) for the `with` body, as far as we may."""
+    """Groups with these limits ({controller: maximum}) during the `with` body, as far as
+    permitted."""
     folders: dict[Path, None] = {}
     controllers = []
     for controller, parent, name in _parents(root, of):
@@ -52,7 +53,7 @@ def held(limits: Mapping[str, int], root: Path = ROOT, of: Path = OWN) -> Iterat
 
 
 def _parents(root: Path, of: Path) -> Iterator[tuple[str, Path, str]]:
-    """(controller, group in which one may be made, the limit's file)."""
+    """(controller, group in which a subgroup can be made, the limit's file)."""
     try:
         lines = of.read_text().splitlines()
     except OSError:
@@ -63,7 +64,7 @@ def _parents(root: Path, of: Path) -> Iterator[tuple[str, Path, str]]:
             for controller in FILES.keys() & set(controllers.split(",")):
                 yield controller, root / controller / path.strip("/"), FILES[controller][1]
             continue
-        # A group that holds processes has none below it with limits: ours may be beside it.
+        # A group that contains processes cannot have subgroups with limits, but its parent may.
         mine = root / path.strip("/")
         for parent in (mine, mine.parent) if mine != root else (mine,):
             with contextlib.suppress(OSError):
@@ -73,7 +74,7 @@ def _parents(root: Path, of: Path) -> Iterator[tuple[str, Path, str]]:
 
 
 def _weed(parent: Path) -> None:
-    """Remove the groups of those who were killed before they could; one in use stays."""
+    """Remove groups that a killed process left behind; groups in use stay."""
     for left in parent.glob(f"{OURS}*"):
         if not Path("/proc", left.name.removeprefix(OURS)).exists():
             with contextlib.suppress(OSError):
@@ -81,7 +82,7 @@ def _weed(parent: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    until = time.monotonic() + 2.0  # its last process may not be gone yet
+    until = time.monotonic() + 2.0  # its last process may still be ending
     while time.monotonic() < until:
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -10,9 +10,9 @@ from runner.lib import process_tree
 
 
 def main(tasks: int, module: list[str]) -> None:
-    """Inside: count processes from here on, where the kernel does, and run the module in a child
-    of this process. This one is process 1, which nobody inside can trace: who could, would take its
-    parent-death signal away and outlive everything."""
+    """Inside the box: limit the number of processes where the kernel counts them, and run the
+    module in a child. This process is process 1, which nobody inside can trace; a tracer could
+    remove its parent-death signal and outlive the box."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
     process_tree.be_dumpable(False)
@@ -24,8 +24,8 @@ def main(tasks: int, module: list[str]) -> None:
 
 
 def _code_of(child: int) -> int:
-    """The exit code of a child, and 128 + n where signal n ended it, once it has ended. Orphans are
-    taken leave of meanwhile."""
+    """Wait for a child, reaping orphans meanwhile. Returns its exit code, 128 + n if signal n ended
+    it."""
     while True:
         ended, status = os.wait()
         if ended == child:

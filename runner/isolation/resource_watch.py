@@ -1,6 +1,6 @@
-"""What isolated code takes, seen from outside: processes, memory and bytes of disk, also those that
-no name leads to (open files that were removed, memory that is a file), and what its machine has
-left. What cannot be counted is itself a finding: who hides what he writes is ended."""
+"""Measures from outside what isolated code uses: processes, memory and disk, including bytes
+without a name (open files that were deleted, memory that is a file), and what the machine has left.
+Anything that cannot be counted is a violation: code that hides what it writes is ended."""
 
 import contextlib
 import os
@@ -14,27 +14,27 @@ from typing import NamedTuple
 from runner.lib import process_tree
 from runner.lib.untrusted_files import SETUID
 
-MOST_ENTRIES = 200_000  # files and folders of what it writes
-GONE = " (deleted)"  # after the name of an open file that has none any more
+MOST_ENTRIES = 200_000  # files and folders below what it writes to
+GONE = " (deleted)"  # the kernel's suffix for a deleted file that is open
 MEMFD = "/memfd:"
-SHARED = (MEMFD, "/dev/zero", "/SYSV")  # how mappings of memory that is no file of a folder's begin
-MAPPED = "map_files"  # of a process, where the kernel shows root what is behind each mapping
+SHARED = (MEMFD, "/dev/zero", "/SYSV")  # names of shared memory that is in no folder
+MAPPED = "map_files"  # of a process, in /proc; root can read there what is behind each mapping
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PRIVATE = ("tmp", "dev/shm")  # of a box, in memory
 GONE_MEANWHILE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
-LEAST_DISK, LEAST_MEMORY = 256 << 20, 256 << 20  # bytes that a machine is to have left
+LEAST_DISK, LEAST_MEMORY = 256 << 20, 256 << 20  # bytes that a machine must keep free
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What code of an experiment's own may take, in bytes and seconds."""
+    """Limits of own code, in bytes and seconds."""
 
     memory: int = 0  # of all its processes together; 0: nine tenths of the machine's
     tasks: int = 4096  # processes and threads
     file: int = 64 << 30  # one file
-    written: int = 256 << 30  # all that lies in its folders
+    written: int = 256 << 30  # everything in its folders
     seconds: float = 24 * 3600.0
-    printed: int = 16 << 20  # of what is kept; the rest is counted and thrown away
+    printed: int = 16 << 20  # the output that is kept; the rest is only counted
 
     def most_memory(self) -> int:
         """`memory`, or nine tenths of this machine's."""
@@ -45,15 +45,15 @@ USUAL = Limits()
 
 
 class Usage(NamedTuple):
-    """What a process and all its descendants take."""
+    """What a process and all its descendants use."""
 
     tasks: int  # processes and threads
-    memory: int  # bytes, swapped out or not; what processes share is counted for each
+    memory: int  # bytes, including swapped ones; shared memory counts once per process
     processes: list[int]
 
 
 def usage(of: int) -> Usage:
-    """What a process and all its descendants take now, and who they are."""
+    """What a process and all its descendants use now, and their process ids."""
     known = process_tree.processes()
     found = [of, *process_tree.descendants(of, known)]
     threads = sum(known[one].threads for one in found if one in known)
@@ -63,23 +63,22 @@ def usage(of: int) -> Usage:
 
 
 def memory(processes: Iterable[int], files: int) -> int:
-    """The bytes of memory of these processes, what they share counted once. `files` are bytes of
-    memory that is files, of which they may have mapped some."""
+    """The bytes of memory of these processes, with shared memory counted once. `files` are the
+    bytes of memory that is files, some of which they may have mapped."""
     shares = [_share(one) for one in processes]
     return sum(own for own, _ in shares) + max(files, sum(mapped for _, mapped in shares))
 
 
 def _share(process: int) -> tuple[int, int]:
-    """(bytes of its own memory, of memory that is files) of one process, of what it shares its
-    share; zeros if it has ended."""
+    """(bytes of its own memory, bytes of memory that is files) of one process, each with its share
+    of shared pages; zeros if it has ended."""
     said = _said(process, "smaps_rollup")
     files = said.get("Pss_Shmem", 0)
     return said.get("Pss", 0) - files + said.get("SwapPss", 0), files
 
 
 def _said(process: int | str, file: str) -> dict[str, int]:
-    """The bytes that such a file of /proc speaks of, by their names; none if there is no such
-    process any more."""
+    """The byte counts in a file of /proc by name; empty if there is no such process."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process}/{file}").read_text(errors="replace").splitlines()
         words = (line.split() for line in lines if line.endswith(" kB"))
@@ -88,14 +87,14 @@ def _said(process: int | str, file: str) -> dict[str, int]:
 
 
 class Hidden(NamedTuple):
-    """Bytes to which no name outside leads."""
+    """Bytes that have no name outside the box."""
 
-    disk: int = 0  # in files that were removed and are open
+    disk: int = 0  # in deleted files that are open
     memory: int = 0  # in memory that is files
 
 
 def hidden(processes: Iterable[int], folders: Iterable[Path]) -> Hidden:
-    """What these processes hold that the names in `folders`, as they see them, do not show."""
+    """What these processes hold beyond the files in `folders` (as seen in their box)."""
     seen: dict[tuple[int, int], int] = {}
     found = {"disk": 0, "memory": 0}
     shared = _private(processes)
@@ -112,9 +111,9 @@ def hidden(processes: Iterable[int], folders: Iterable[Path]) -> Hidden:
 
 
 def _mapped(processes: Iterable[int], seen: Container[tuple[int, int]]) -> int:
-    """The bytes of memory that these processes share by mappings, but for the files in `seen`. Its
-    pages stay as long as a mapping does, also where they are mapped in nowhere at the moment. Of
-    what we may not look behind, all that is mapped may be taken, as far as the machine has it."""
+    """The bytes of memory that these processes share by mappings, without the files in `seen`.
+    Pages of a mapping stay allocated even when no process has loaded them. Mappings that we may not
+    inspect count in full, up to what the machine has."""
     known: dict[tuple[int, int], int] = {}
     guessed: dict[tuple[int, int], int] = {}
     for process in processes:
@@ -135,8 +134,7 @@ def _mapped(processes: Iterable[int], seen: Container[tuple[int, int]]) -> int:
 
 
 def _mappings(process: int) -> Iterator[list[str]]:
-    """The words of each of its mappings of shared memory: its place, rights, offset, device, inode,
-    name."""
+    """The fields of each of its shared mappings: range, rights, offset, device, inode, name."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process}/maps").read_text(errors="replace").splitlines():
             words = line.split(maxsplit=5)
@@ -145,7 +143,8 @@ def _mappings(process: int) -> Iterator[list[str]]:
 
 
 def _open_files(processes: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """(where it can be reached, its name) of each open file. A thread may have files of its own."""
+    """(path by which it can be reached, its name) of each open file. A thread may have files of its
+    own."""
     for process in processes:
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{process}/task"):  # noqa: PTH208
@@ -160,8 +159,8 @@ def _below(name: str, folders: Iterable[Path]) -> bool:
 
 
 def _private(processes: Iterable[int]) -> int:
-    """The bytes in their private folders, which are memory, as the first that we may look at has
-    them; the first of all is bubblewrap, outside."""
+    """The bytes in their private folders, which are in memory, read through the first process that
+    permits it (the very first is bubblewrap, outside)."""
     for process in list(processes)[1:]:
         with contextlib.suppress(OSError):
             found = [os.statvfs(f"/proc/{process}/root/{name}") for name in PRIVATE]
@@ -170,7 +169,7 @@ def _private(processes: Iterable[int]) -> int:
 
 
 def _size(of: os.stat_result, *, sparse: bool = False) -> int:
-    """Who copies a file copies its holes, so that they count where not `sparse`."""
+    """Holes count unless `sparse`, because a copy of the file fills them."""
     blocks = of.st_blocks * 512
     return blocks if sparse else max(blocks, of.st_size)
 
@@ -179,7 +178,7 @@ def _size(of: os.stat_result, *, sparse: bool = False) -> int:
 
 
 def left(folders: Iterable[Path]) -> Mapping[str, int]:
-    """Bytes that are left: of the `disk` of these folders, the least, and of `memory`."""
+    """Free bytes: `disk`, the minimum over these folders, and `memory`."""
     found: dict[str, int] = {}
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -191,8 +190,8 @@ def left(folders: Iterable[Path]) -> Mapping[str, int]:
 
 
 def least(at_first: Mapping[str, int]) -> Mapping[str, int]:
-    """What is to be left, of a machine that has this much at first: where it has little already,
-    half of that."""
+    """How much must stay free on a machine that has `at_first` free at the start; half of that if
+    it is little."""
     wanted = {"disk": LEAST_DISK, "memory": LEAST_MEMORY}
     return {name: min(wanted[name], size // 2) for name, size in at_first.items()}
 
@@ -201,7 +200,7 @@ def least(at_first: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str | None:
-    """The limit of time, processes and memory that it is beyond; None: it is not. `files` are bytes
+    """The limit of time, processes or memory that it exceeds; None if none. `files` are the bytes
     of memory that is files."""
     if seconds > limits.seconds:
         return f"it took longer than {limits.seconds:g} s"
@@ -209,15 +208,15 @@ def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str 
     if tasks > limits.tasks:
         return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
     most = limits.most_memory()
-    # What processes share was counted for each: where that is too much, look closer.
+    # Shared memory was counted once per process; if that is too much, count it exactly.
     if taken + files > most and (taken := memory(processes, files)) > most:
         return f"it took {taken:,} bytes of memory, and {most:,} is the most"
     return None
 
 
 def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str | None:
-    """What its machine has nothing left of, whoever took it; None: it has. This also ends who
-    holds what no look has found."""
+    """What the machine has run out of, whoever used it; None if nothing. This also ends code whose
+    use no check has found."""
     for name in ("disk",) if grouped else ("disk", "memory"):
         if name in left and left[name] < least.get(name, 0):
             return f"its machine has only {left[name]:,} bytes of {name} left"
@@ -225,12 +224,12 @@ def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> 
 
 
 def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str | None:
-    """How it wrote more than it may, or what nobody can count or must not lie there; None: it did
-    not. An entry takes what it would where its holes were filled; no link is followed. `hidden` are
-    bytes that no name leads to."""
+    """Why its written files are not acceptable: too much, uncountable, or of a forbidden kind; None
+    if they are. A file counts with its holes filled; links are not followed. `hidden` are bytes
+    that have no name."""
     taken, entries = hidden, 0
     waiting = [str(folder) for folder in folders]
-    for inner in waiting:  # which grows while we walk it
+    for inner in waiting:  # grows during the loop
         try:
             with os.scandir(inner) as found:
                 for entry in found:

@@ -1,15 +1,15 @@
-"""Which system calls isolated code is refused, as a program for the kernel's filter that bubblewrap
-loads (`--seccomp`). Namespaces do not cover all that leads out: a socket of the family AF_VSOCK
-reaches the host of a virtual machine, and io_uring opens sockets past any filter. Tracing, reading
-others' memory and the kernel's rarely used parts no step needs.
+"""The system calls that isolated code may not make, as a program for the kernel's filter that
+bubblewrap loads (`--seccomp`). Namespaces do not cover every way out: a socket of the family
+AF_VSOCK reaches the host of a virtual machine, and io_uring opens sockets past any filter. No step
+needs tracing, reading other processes' memory or the kernel's rarely used parts.
 
-Two boxes that read the same libraries share the memory in which the kernel keeps files. Whoever
-pushes a page out in one box, and asks in another whether it is there, has told something across;
-calls that do or ask such things are refused. (How long a read takes, and how many faults it cost,
-still tells.) So is memory that is no process's own and that no limit sees.
+Two boxes that read the same libraries share the kernel's page cache. One box can evict a page and
+the other can ask whether it is cached, which passes a message; calls that do or ask this are
+refused. (The time and the page faults of a read still reveal it.) Memory that belongs to no process
+and that no limit sees is refused, too.
 
-Refused calls fail with EPERM, so that who only tries goes on. What is of another architecture,
-where numbers mean other calls, is refused as a whole.
+Refused calls fail with EPERM, so that programs that only probe continue. Calls of another
+architecture, where numbers have other meanings, are all refused.
 """
 
 import platform
@@ -23,22 +23,23 @@ EPERM = 1
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
 LOAD, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | EPERM
-# What a line does, over how many lines it jumps if so and if not (None: to the last), its number.
+# What a line does, how many lines it jumps over if true and if false (None: to the last), and its
+# number.
 Line = tuple[int, int | None, int | None, int]
-X32 = 0x40000000  # on x86_64: the same calls once more, with pointers of 32 bits
+X32 = 0x40000000  # on x86_64: the same calls with 32-bit pointers
 
 
 class Calls(NamedTuple):
-    """The numbers that an architecture gives its calls."""
+    """The numbers of system calls on an architecture."""
 
-    audit: int  # what the kernel calls the architecture
+    audit: int  # the kernel's name of the architecture
     socket: int
     madvise: int
     preadv2: int
     refused: tuple[int, ...]
 
 
-# The same everywhere: io_uring_setup, _enter, _register, pidfd_getfd, process_madvise,
+# The same on every architecture: io_uring_setup, _enter, _register, pidfd_getfd, process_madvise,
 # memfd_secret, cachestat.
 NEW = (425, 426, 427, 438, 440, 447, 451)
 # Line by line: ptrace, process_vm_readv, process_vm_writev, add_key, request_key, keyctl, bpf,
@@ -73,8 +74,8 @@ KNOWN = {
 
 
 def program(machine: str = "") -> bytes:
-    """The filter for `machine`, or this one: instructions of 8 bytes. Empty where the numbers of
-    its calls are not known here."""
+    """The filter for `machine`, by default this one: instructions of 8 bytes. Empty if its system
+    call numbers are not known here."""
     calls = KNOWN.get(machine or platform.machine())
     if calls is None:
         return b""
@@ -92,7 +93,7 @@ def program(machine: str = "") -> bytes:
     ):
         asks: list[Line] = [(JUMP_IF_EQUAL, None, 0, value) for value in values]
         lines += _of_call(call, argument, asks)
-    lines += _of_call(calls.preadv2, 5, [(JUMP_IF_EQUAL, 0, None, 0)])  # no flags, or refused
+    lines += _of_call(calls.preadv2, 5, [(JUMP_IF_EQUAL, 0, None, 0)])  # with flags it is refused
     lines += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE)]
     last = len(lines) - 1
 
@@ -106,7 +107,7 @@ def program(machine: str = "") -> bytes:
 
 
 def _of_call(call: int, argument: int, asks: list[Line]) -> list[Line]:
-    """Lines that ask about the lower half of an argument of one call, and leave others alone."""
+    """Lines that check the lower half of an argument of one call, and let other calls pass."""
     return [
         (JUMP_IF_EQUAL, 0, len(asks) + 2, call),
         (LOAD, 0, 0, FIRST_ARGUMENT + 8 * argument),

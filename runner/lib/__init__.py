@@ -1,1 +1,1 @@
-"""Small tools that know nothing of experiments."""
+"""Small tools that know nothing about experiments."""

@@ -1,4 +1,4 @@
-"""What every record is: immutable, in canonical bytes, with a digest."""
+"""The base of every record: immutable, with canonical bytes and a digest."""
 
 import hashlib
 from typing import Annotated
@@ -9,12 +9,12 @@ from runner.lib.canonical_json import to_json
 
 
 class Record(BaseModel):
-    """A fact. Immutable; unknown keys are refused."""
+    """A recorded fact. Immutable; refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def canonical(self) -> bytes:
-        """The record's bytes: equal facts have equal bytes."""
+        """The record's bytes: equal records have equal bytes."""
         return to_json(self.model_dump(mode="json"))
 
     def digest(self) -> str:

@@ -3,14 +3,14 @@
 import json
 from typing import Any
 
-CANONICAL = json.JSONEncoder(  # once: `json.dumps` makes one for each value
+CANONICAL = json.JSONEncoder(  # made once; `json.dumps` would make one per value
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 )
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads(…, object_pairs_hook=once)`: refuses a key that stands twice, of which one
-    reader takes the first and another the last. Raises ValueError."""
+    """For `json.loads(…, object_pairs_hook=once)`: refuses duplicate keys, of which some parsers
+    take the first and others the last. Raises ValueError."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

@@ -1,6 +1,6 @@
-"""Fewer points of a curve, of which each spike stays: the least and the greatest of each stretch.
+"""Reduces the points of a curve and keeps its spikes: the minimum and maximum of each stretch.
 
-Every n-th point, or a mean over n, would hide a loss that ran away for one step. Pure.
+Every n-th point, or a mean over n, would hide a loss that spiked for one step. Pure.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,15 @@ MOST_POINTS = 500  # of a curve in a record
 
 
 def kept(y: Sequence[float] | NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Which of the points stay, rising: the first, the last, and the least and the greatest of each
-    of equally long stretches, `most` in all (at least 4). All of them, where they are no more."""
+    """The indices of the points to keep, ascending: the first, the last, and the minimum and
+    maximum of each of equally long stretches, at most `most` (at least 4). All indices if there are
+    no more."""
     values = np.asarray(y, dtype=np.float64)
     n, stretches = len(values), (max(most, 4) - 2) // 2
     if n <= max(most, 4):
         return np.arange(n)
     length = -(-n // stretches)
-    # The last stretch is filled up with its last point, which then counts as itself.
+    # The last stretch is padded with its last point.
     filled = np.pad(values, (0, -n % length), mode="edge").reshape(-1, length)
     begin = np.arange(len(filled)) * length
     ends = np.array([0, n - 1])
@@ -28,5 +29,5 @@ def kept(y: Sequence[float] | NDArray[np.float64], most: int) -> NDArray[np.int6
 
 
 def thinned(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """A curve with few enough points for a record, its spikes among them."""
+    """The points of a curve that a record keeps, spikes included."""
     return tuple(points[at] for at in kept([loss for _, loss in points], MOST_POINTS))

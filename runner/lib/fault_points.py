@@ -1,9 +1,9 @@
 """Named points at which a test may end this process: before and after every effect.
 
-Whoever has an effect on the world (a record, a request to GitHub, a job) calls `around(name)`
-about it. Nothing happens there unless a test has installed a hook, or the environment names a
+Code with an effect on the outside world (a record, a request to GitHub, a job) wraps it in
+`around(name)`. That does nothing unless a test has installed a hook or the environment names a
 point: `REGATTA_FAULT=github.create_comment.after:2` ends the process, without any clean-up, the
-second time that point is reached.
+second time it reaches that point.
 """
 
 import os
@@ -16,9 +16,9 @@ _counts: Counter[str] = Counter()
 
 
 class Ended(BaseException):
-    """Stands for the end of the process in tests that run the bot in their own process.
+    """Simulates the end of the process in tests that run the bot in their own process.
 
-    A BaseException, so that no `except Exception` can survive what a real death would not.
+    A BaseException, so that no `except Exception` catches it.
     """
 
 

@@ -1,4 +1,4 @@
-"""Figures as the lab writes them, the same in comments, on pages and in the terminal."""
+"""How the lab writes numbers and durations in comments, on pages and in the terminal."""
 
 import math
 import re
@@ -7,20 +7,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
-LONG = 72 * 3600  # seconds that are said in days
+LONG = 72 * 3600  # seconds; longer durations are written in days
 NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 
 UNKNOWN = "–"
 
 
 def natural(name: str) -> tuple[list[str | float], str]:
-    """To sort names by: `w8` is before `w16`, and `rate=0.02` before `rate=0.1`."""
+    """A sort key for names: `w8` comes before `w16`, and `rate=0.02` before `rate=0.1`."""
     parts = enumerate(NUMBER.split(name))
     return [float(part) if n % 2 else part for n, part in parts], name
 
 
 def flops(value: float | None) -> str:
-    """`2.60e12`, as the field writes FLOPs; a dash where nobody knows."""
+    """`2.60e12`; a dash for None."""
     if value is None:
         return UNKNOWN
     mantissa, _, exponent = f"{value:.2e}".partition("e")
@@ -28,7 +28,7 @@ def flops(value: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """`1,234,567`; a dash where nobody knows."""
+    """`1,234,567`; a dash for None."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
@@ -44,18 +44,17 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 def percent(share: float) -> str:
-    """`12.5 %` of a share of 1."""
+    """`12.5 %` for 0.125."""
     return f"{share * 100:.3g} %"
 
 
 def sure(confidence: float) -> str:
-    """`80 % sure`, which no line breaks in two."""
+    """`80 % sure`, with non-breaking spaces."""
     return f"{percent(confidence)} sure".replace(" ", "\u00a0")
 
 
 def duration(seconds: float) -> str:
-    """`under 1 s`, `34 s`, `2 min 5 s`, `3 h 10 min`, `31 d 9 h`; of what is no number,
-    `unknown`."""
+    """`under 1 s`, `34 s`, `2 min 5 s`, `3 h 10 min`, `31 d 9 h`; `unknown` for nan."""
     if not math.isfinite(seconds):
         return "unknown"
     if seconds < 1:
@@ -71,12 +70,13 @@ def duration(seconds: float) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """`34 s to 2 min 5 s`; once what is said alike: `under 1 s`."""
+    """`34 s to 2 min 5 s`; only one of them if both read alike: `under 1 s`."""
     return " to ".join(dict.fromkeys((duration(low), duration(high))))
 
 
 def flow(value: Any) -> str:
-    """Configuration as YAML on one line, without what is None: `{at: 9, lr_schedule: cosine}`."""
+    """Configuration as YAML on one line, without keys that are None: `{at: 9, lr_schedule:
+    cosine}`."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", exclude_none=True)
     if isinstance(value, dict):

@@ -1,13 +1,13 @@
-"""The lab's own code that something reaches, definition by definition: functions, classes and
-constants at the top of its modules, each by a digest of what it says and of what it refers to.
+"""Digests of the lab's own code that a step can reach, per definition: functions, classes and
+constants at the top level of modules. A digest covers the definition's code and what it refers to.
 
-Neither the files that definitions lie in nor the names of their modules count: a definition that is
-moved, a module that is renamed or split, and an import that is written in another way change no
-digest. Comments, docstrings and layout do not count either. What a definition is called does.
+File and module names do not count: moving a definition, renaming or splitting a module, or writing
+an import differently changes no digest. Comments, docstrings and layout do not count either. The
+definition's own name does.
 
-Names are resolved as Python does, as far as that shows without running anything. Where a module is
-used as a whole (`import engine.model.loss` in an experiment, or `f(loss)`), all of its definitions
-count. Where a reached definition imports by a name that is computed, all of the lab does.
+Names are resolved as Python would, as far as possible without running code. If a module is used as
+a whole (`import engine.model.loss` in an experiment, or `f(loss)`), all of its definitions count.
+If a reached definition imports a computed name, all of the lab's code counts.
 """
 
 import ast
@@ -22,30 +22,30 @@ from runner.lib.paths import ROOMS
 from runner.lib.unchanged import while_unchanged
 
 DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
-WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
+WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # fields of a syntax tree without meaning
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-LAB_CODE = "lab:code"  # where a step's code says what it reaches of the lab's
+LAB_CODE = "lab:code"  # the key of a step's code under which the lab's code is
 NAMED = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
     *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar),
 )
-LABS = ["Import"]  # an import of the lab's: where from does not count
-NOT_RUN = ("__name__ == '__main__'", "TYPE_CHECKING")  # by who imports a module
+LABS = ["Import"]  # an import of the lab's own code: its source does not count
+NOT_RUN = ("__name__ == '__main__'", "TYPE_CHECKING")  # false at an import
 
 
-# What local names stand for: dotted names, of the lab's or of a library. None: a variable.
+# What local names refer to: dotted names, of the lab or of a library. None: a variable.
 Names = Mapping[str, str | None]
 
 
 class Definition(NamedTuple):
-    """What stands at the top of a module under one name."""
+    """The statements at the top level of a module that define one name."""
 
     module: str
     name: str
-    shape: str  # its statements, with a hole for each reference into the lab
-    refers: tuple[str, ...]  # dotted names, one a hole
-    dynamic: bool  # it imports by a name that is computed
+    shape: str  # its statements as JSON, with a placeholder for each reference to the lab's code
+    refers: tuple[str, ...]  # dotted names, one per placeholder
+    dynamic: bool  # whether it imports a computed name
 
 
 class Module(NamedTuple):
@@ -54,9 +54,9 @@ class Module(NamedTuple):
 
 
 def reached(wanted: Iterable[str], lab: Path) -> dict[str, str]:
-    """{name: SHA-256} of all definitions below `lab` that the dotted names reach: each a
-    definition, or a module or package, which is all of it. Definitions of one name share an entry.
-    What is not there is left out. Raises OSError, SyntaxError, ValueError, RecursionError."""
+    """{name: SHA-256} of all definitions below `lab` that the dotted names reach. Each name is a
+    definition, or a module or package, which means all of it. Definitions with equal names share an
+    entry. Unknown names are left out. Raises OSError, SyntaxError, ValueError, RecursionError."""
     return _reached(tuple(sorted(set(wanted))), lab)
 
 
@@ -67,13 +67,13 @@ def _reached(names: tuple[str, ...], lab: Path) -> tuple[dict[str, str], set[Pat
 
 
 def entry(wanted: Iterable[str], lab: Path) -> dict[str, str]:
-    """{LAB_CODE: SHA-256} of all that `reached` finds; nothing where that is nothing."""
+    """{LAB_CODE: SHA-256} of everything that `reached` finds; empty if it finds nothing."""
     found = reached(wanted, lab)
     return {LAB_CODE: _sha256(sorted(found.items()))} if found else {}
 
 
 def imported(path: Path) -> frozenset[str]:
-    """The dotted names of the lab's that a file imports, wherever it does."""
+    """The dotted names of the lab that a file imports, at any depth."""
     return _imported_by(path, path.stat().st_mtime_ns)
 
 
@@ -84,11 +84,11 @@ def _imported_by(path: Path, _: int) -> frozenset[str]:
 
 
 class _Walk:
-    """Files are read once each, as they are now."""
+    """Finds reached definitions; reads each file once."""
 
     def __init__(self, lab: Path) -> None:
         self._lab = lab
-        self.places = {lab}  # what was read, and the folders around it
+        self.places = {lab}  # the files that were read and the folders around them
         self._module = cache(self._read_module)
         self._resolved = cache(self._resolve)
 
@@ -105,7 +105,7 @@ class _Walk:
             waiting += [x for name in one.refers for x in self._resolved(name)[0]]
         digests = dict[str, list[str]]()
         for one in found.values():
-            # Its references by their digests, since two definitions may share a name.
+            # References count by their digests, because two definitions may have the same name.
             others = [self._alone(x) for name in one.refers for x in self._resolved(name)[0]]
             digests.setdefault(one.name, []).append(_sha256([self._alone(one), others]))
         return {
@@ -114,13 +114,13 @@ class _Walk:
         }
 
     def _alone(self, one: Definition) -> str:
-        """A digest of a definition, in which references are names."""
+        """A digest of one definition, in which references count by name only."""
         return _sha256([one.name, one.shape, [self._resolved(name)[1] for name in one.refers]])
 
     def _resolve(self, dotted: str) -> tuple[tuple[Definition, ...], str]:
-        """The definitions that a dotted name means, and its name that says nothing of modules."""
+        """The definitions that a dotted name refers to, and its name without modules."""
         parts = dotted.split(".")
-        for depth in range(len(parts), 0, -1):  # a module hides what its package names alike
+        for depth in range(len(parts), 0, -1):  # a module hides an equal name in its package
             module = self._module(".".join(parts[:depth]))
             if module is None:
                 continue
@@ -136,8 +136,8 @@ class _Walk:
         return (), dotted
 
     def _reachable(self, dotted: str) -> Iterator[Definition]:
-        """What an experiment's code may use of a name that it imports: of a module, also what that
-        has imported itself."""
+        """The definitions that an experiment's code may use by an imported name. For a module, this
+        includes what the module imports."""
         yield from self._resolved(dotted)[0]
         for name in (dotted, *self._within(dotted)):
             module = self._module(name)
@@ -146,8 +146,8 @@ class _Walk:
                     yield from self._resolved(meant)[0]
 
     def _all_of(self, module: str) -> Iterator[Definition]:
-        """Those of a module; of a package, those of all modules in it, since who has imported it
-        may reach them by its name."""
+        """All definitions of a module; for a package, those of all its modules, because an importer
+        can reach them through the package."""
         for name in (module, *self._within(module)):
             if found := self._module(name):
                 yield from found.definitions.values()
@@ -157,7 +157,7 @@ class _Walk:
         return _names(place, self._lab) if place.is_dir() else iter(())
 
     def _read_module(self, name: str) -> Module | None:
-        """A module of the lab's; None where there is none of this name."""
+        """A module of the lab; None if there is none with this name."""
         place = self._lab.joinpath(*name.split("."))
         for path in (place.with_suffix(".py"), place / "__init__.py"):
             if path.is_file():
@@ -167,7 +167,7 @@ class _Walk:
 
 
 def modules(lab: Path, packages: Iterable[str] = ROOMS) -> Iterator[str]:
-    """The names of all of the lab's modules."""
+    """The names of all modules of the lab."""
     for package in packages:
         yield from _names(lab / package, lab)
 
@@ -180,7 +180,7 @@ def _names(folder: Path, lab: Path) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _read(name: str, path: Path, _: int) -> Module:
-    """The definitions of a module. Kept until its file changes."""
+    """The definitions of a module, cached until its file changes."""
     tree = ast.parse(path.read_bytes())
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imports = dict(_imported(_here(tree.body), package))
@@ -196,8 +196,8 @@ def _read(name: str, path: Path, _: int) -> Module:
 
 
 def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
-    """{name: statements} of what a module defines. A statement that defines nothing, such as a
-    call, belongs to all definitions that it names, and to all there are where it names none."""
+    """{name: statements} that a module defines. A statement that defines nothing, such as a call,
+    belongs to all definitions that it names; if it names none, to all definitions."""
     found, others = dict[str, list[ast.stmt]](), list[ast.stmt]()
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom) or _is_words(node):
@@ -231,7 +231,7 @@ def _is_words(node: ast.stmt) -> bool:
 
 
 def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str]]:
-    """The names that the imports among these bind, each with what it stands for."""
+    """Each name that these imports bind, and the dotted name it refers to."""
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -248,22 +248,22 @@ def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str
 
 
 def is_labs(dotted: str) -> bool:
-    """Whether a dotted name is one of the lab's."""
+    """Whether a dotted name belongs to the lab."""
     return dotted.partition(".")[0] in ROOMS
 
 
 def _here(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes, but not what is inside of functions and classes, which are names here."""
+    """All nodes of this scope, without the bodies of functions and classes."""
     waiting = list(body)
-    for node in waiting:  # which grows
+    for node in waiting:  # grows during the loop
         yield node
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             waiting += ast.iter_child_nodes(node)
 
 
 def _bound(body: Iterable[ast.AST], package: str) -> dict[str, str | None]:
-    """What these statements give a meaning to, in their own scope. A loop's and a comprehension's
-    variables count as the function's."""
+    """The names that these statements bind in their own scope. Variables of loops and
+    comprehensions count as the function's."""
     found, others = dict[str, str | None](), set[str]()
     nodes = list(_here(body))
     for node in nodes:
@@ -283,8 +283,8 @@ def _bound(body: Iterable[ast.AST], package: str) -> dict[str, str | None]:
 
 
 class _Shaper:
-    """Writes trees as lists, without places, docstrings and the lab's imports. Unlike Python's own
-    ways to write one, these are the same from version to version."""
+    """Turns syntax trees into lists, without positions, docstrings and imports of the lab. Unlike
+    Python's own dumps, the result does not depend on the Python version."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -292,8 +292,8 @@ class _Shaper:
         self.names = set[str]()
 
     def shape(self, node: Any, names: Names, outer: Names, quoted: bool = False) -> Any:
-        """`names` are those in sight; `outer` those that functions see which begin here, and which
-        a class does not add to. `quoted`: strings are annotations."""
+        """`names` are the visible names; `outer` are those that nested functions see, which a class
+        body does not extend. `quoted`: strings are annotations."""
         if isinstance(node, list):
             shapes = [self.shape(one, names, outer, quoted) for one in node]
             return [shape for shape in shapes if shape != LABS]
@@ -340,8 +340,8 @@ class _Shaper:
         return shape
 
     def _hole(self, node: ast.Name | ast.Attribute, names: Names) -> Any:
-        """What stands for a name that is imported or defined at the top, with what follows it;
-        nothing for any other."""
+        """The placeholder for an imported or top-level name and its attributes; None for any other
+        name."""
         rest, base = list[str](), node
         while isinstance(base, ast.Attribute):
             rest.insert(0, base.attr)
@@ -360,7 +360,8 @@ class _Shaper:
 
 
 def _is_place(node: ast.AST) -> bool:
-    """Whether it is `Path(__file__).parent` or `.parents[1]`: where a file lies does not count."""
+    """Whether the node is `Path(__file__).parent` or `.parents[1]`: the file's location does not
+    count."""
     if isinstance(node, ast.Subscript):
         node = node.value
     match node:

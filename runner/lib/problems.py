@@ -1,6 +1,5 @@
-"""What is wrong with a declaration, told to the person who wrote it: file, line, field, and where
-there is one the near miss. Pydantic's complaints become sentences here.
-"""
+"""Problems in a declaration, as its author sees them: file, line, field and a did-you-mean.
+Translates pydantic's errors into sentences."""
 
 import dataclasses
 import difflib
@@ -27,7 +26,7 @@ NAMED = {
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
-Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and what is wrong there
+Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and the message
 M = TypeVar("M", bound=BaseModel)
 MUST_BE = {
     **dict.fromkeys(
@@ -39,12 +38,12 @@ MUST_BE = {
     **{"string_type": "text", "tuple_type": "a list"},
 }
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models, and of dataclasses
-MAX_PROBLEMS = 50  # told of one file; who mends these is told the rest
+MAX_PROBLEMS = 50  # per file; the others appear after the first are fixed
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a file, for the person who wrote it."""
+    """One problem in a file, for its author."""
 
     file: str
     line: int
@@ -59,7 +58,7 @@ class Problem:
 
 
 class BadExperiment(Exception):
-    """An experiment that cannot be read; `problems` says all that was found."""
+    """An experiment cannot be read; `problems` has everything that was found."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -68,17 +67,17 @@ class BadExperiment(Exception):
 
 @dataclass(frozen=True)
 class Document(yaml_lines.Document):
-    """A text that somebody wrote: its keys and values, each with its line."""
+    """A text that a person wrote: its keys and values, each with its line."""
 
-    file: str  # as complaints call it
+    file: str  # the name for messages
 
     def problem(self, path: yaml_lines.Path, message: str) -> Problem:
-        """A complaint about the value at `path`."""
+        """A problem with the value at `path`."""
         return Problem(self.file, self.line(path), dotted(path), message)
 
 
 def text_of(file: Path, missing: str) -> str:
-    """The text of a file; `missing` is said where there is none. Raises BadExperiment."""
+    """The text of a file. Raises BadExperiment, with the message `missing` if there is no file."""
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -88,8 +87,8 @@ def text_of(file: Path, missing: str) -> str:
 
 
 def read(text: str, file: str, keys: str, example: str = "") -> Document:
-    """The text of a file, which is to be a mapping with `keys` such as these; complaints may end
-    with an `example`. Raises BadExperiment."""
+    """Parse a file's text, which must be a mapping; errors describe it by `keys` and may end with
+    `example`. Raises BadExperiment."""
     try:
         found = yaml_lines.read(text)
     except yaml_lines.BadYaml as error:
@@ -101,7 +100,7 @@ def read(text: str, file: str, keys: str, example: str = "") -> Document:
 
 
 class Complaints:
-    """What one stage of reading finds wrong with a document, each thing once."""
+    """Collects the problems that one stage of reading finds in a document, each once."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -110,15 +109,15 @@ class Complaints:
 
     @property
     def enough(self) -> bool:
-        """Whether there are as many as are told; looking for more would be for nothing."""
+        """Whether MAX_PROBLEMS are found, so that looking further is useless."""
         return len(self._problems) > MAX_PROBLEMS
 
     def say(self, path: yaml_lines.Path, message: str) -> None:
-        """Complain of the value at `path`."""
+        """Add a problem with the value at `path`."""
         self._problems[self._document.problem(path, message)] = None
 
     def say_all(self, *said: Said) -> None:
-        """Complain of all of this."""
+        """Add all of these problems."""
         for path, message in chain(*said):
             self.say(path, message)
 
@@ -128,7 +127,7 @@ class Complaints:
         error: ValidationError,
         at: Callable[[yaml_lines.Path], yaml_lines.Path] = lambda place: place,
     ) -> None:
-        """Complain of what `schema` refused, whose places were written `at` others."""
+        """Add the errors of `schema`; `at` maps their places to those in the document."""
         for detail in _telling(error.errors(include_url=False)):
             path = at(_place(detail))
             if (path, detail["type"]) not in self._told and not self.enough:
@@ -136,7 +135,7 @@ class Complaints:
                 self._problems[told(self._document, schema, detail, path)] = None
 
     def validated(self, schema: type[M]) -> M:
-        """The whole document as `schema` reads it. Raises BadExperiment."""
+        """Validate the whole document with `schema`. Raises BadExperiment."""
         try:
             return schema.model_validate(self._document.value, by_name=False, by_alias=True)
         except ValidationError as error:
@@ -145,7 +144,7 @@ class Complaints:
 
     @property
     def found(self) -> list[Problem]:
-        """All of them, by line; of very many the first ones, and that there are more."""
+        """All problems by line; at most MAX_PROBLEMS, and then a note that there are more."""
         problems = sorted(self._problems, key=lambda problem: problem.line)
         if len(problems) <= MAX_PROBLEMS:
             return problems
@@ -154,13 +153,13 @@ class Complaints:
         return [*problems[:MAX_PROBLEMS], Problem(last.file, last.line, "", words)]
 
     def end(self) -> None:
-        """Raise BadExperiment where there are any."""
+        """Raise BadExperiment if there are any problems."""
         if self._problems:
             raise BadExperiment(self.found)
 
 
 def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """Pydantic's complaints, less those that only follow from another one."""
+    """Pydantic's errors without those that only follow from another one."""
     unknown: dict[yaml_lines.Path, list[str]] = {}
     for detail in found:
         if detail["type"] in UNKNOWN:
@@ -181,7 +180,7 @@ def _place(detail: ErrorDetails) -> yaml_lines.Path:
 def told(
     document: Document, schema: type[BaseModel], detail: ErrorDetails, path: yaml_lines.Path
 ) -> Problem:
-    """Pydantic's complaint as a sentence about what was written at `path`."""
+    """Pydantic's error as a sentence about the value at `path`."""
     place = _place(detail)
     kind, given, line = detail["type"], detail.get("input"), document.line(path)
     if kind in UNKNOWN:
@@ -214,9 +213,9 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
         if isinstance(known, type) and issubclass(known, BaseModel):
             field = known.model_fields.get(str(part))
             known = field.annotation if field else None
-        else:  # a mapping from names to what is below them, or a list of it
+        else:  # a mapping from names to further models, or a list of them
             known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
-        if isinstance(known, UnionType):  # with None
+        if isinstance(known, UnionType):  # an optional value
             known = get_args(known)[0]
     if isinstance(known, type) and dataclasses.is_dataclass(known):
         return [field.name for field in dataclasses.fields(known)]
@@ -225,7 +224,7 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A did-you-mean for `word`, to end a sentence with; empty where nothing is near."""
+    """A did-you-mean for `word`, as the end of a sentence; empty if no known word is similar."""
     match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean `{match[0]}`?" if match else ""
 

@@ -1,11 +1,11 @@
-"""Which process holds a lease, and whether that one has certainly ended.
+"""Which process holds a lease, and whether that process has certainly ended.
 
-A process is named by what no other one shares, in words with spaces between them: the machine's
-boot, the namespaces in which its number and its beginning count, its number, and when it began, in
-clock ticks since the boot. Only who shares the first three can tell anything of it. To everybody
-else, and wherever something cannot be read, it may live; time tells. A virtual machine that was
-copied while it ran has its original's boot: such a lease may be taken from one that lives, which
-costs work, as with any lease.
+The name of a process is unique. It consists of words with spaces between them: the machine's boot
+id, the namespaces of its process id and of its start time, its process id, and its start time in
+clock ticks since boot. Only a process with the same first three can judge whether it has ended. For
+all others, and whenever something cannot be read, it may be alive; then the lease's time decides. A
+virtual machine that was copied while running has its original's boot id: its leases may be taken
+from a living process, which costs work but breaks nothing.
 """
 
 import os
@@ -19,11 +19,11 @@ PROC = Path("/proc")
 
 
 def me() -> str:
-    """This process; empty where the kernel does not tell."""
+    """The name of this process; empty if the kernel does not reveal it."""
     process = os.getpid()
     with suppress(OSError):
         if str((PROC / "self").readlink()) != str(process):
-            return ""  # what is there is another namespace's, with other numbers
+            return ""  # that /proc belongs to another namespace, with other process ids
         boot = (PROC / "sys/kernel/random/boot_id").read_text()
         where = [str((PROC / "self/ns" / name).readlink()) for name in ("pid", "time")]
         return " ".join(
@@ -33,12 +33,12 @@ def me() -> str:
 
 
 def has_ended(name: str) -> bool:
-    """Whether the process of this name has ended for certain."""
+    """Whether the process with this name has certainly ended."""
     *where, process, began = name.split() if name.count(" ") == 4 else ["", ""]
     if not re.fullmatch(r"[1-9][0-9]{0,9}", process) or me().split()[:3] != where:
         return False
     try:
-        os.kill(int(process), 0)  # which also tells of one that /proc hides from us
+        os.kill(int(process), 0)  # also finds processes that /proc hides from us
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):

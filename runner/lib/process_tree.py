@@ -1,10 +1,10 @@
-"""Keeps one command and everything it starts, and ends all of it when its own parent is gone.
+"""Guards one command and everything it starts, and ends all of it when the guard's parent is gone.
 
-Ray starts some twenty processes, several of them in sessions of their own. Whoever wants Ray runs
-`python -m runner.lib.process_tree <scratch folder> <command> …` and holds its standard input open.
-When that closes (the holder ended, in whatever way), on SIGTERM, or when the command ends by
-itself, the guard ends the command, then whatever is left of its descendants, and removes the
-scratch folder. It is a pipe and not a parent-death signal because such a signal is tied to a
+Ray starts some twenty processes, several of them in sessions of their own. A program that needs Ray
+runs `python -m runner.lib.process_tree <scratch folder> <command> …` and holds its standard input
+open. When that closes (because the program ended, for whatever reason), on SIGTERM, or when the
+command ends by itself, the guard ends the command and its remaining descendants, and removes the
+scratch folder. It uses a pipe and not a parent-death signal because such a signal depends on a
 thread.
 """
 
@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
+COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; descendants get two more
 PATIENCE = {signal.SIGTERM: 2.0, signal.SIGKILL: 5.0}  # seconds for descendants to end
 STOP_MAY_TAKE = 30.0  # seconds for a guard to end everything
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # from Linux's prctl.h
@@ -32,22 +32,22 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # from Lin
 class Process(NamedTuple):
     """One process of this machine."""
 
-    state: str  # a letter: Z has ended, and its parent has not taken leave of it
+    state: str  # a letter; Z: it has ended, but its parent has not reaped it
     parent: int
     threads: int
-    began: int  # clock ticks after the machine's boot
-    pages: int  # of memory, shared ones included
+    began: int  # clock ticks since the machine's boot
+    pages: int  # of memory, including shared ones
 
 
 @contextlib.contextmanager
 def kept(
     command: list[str], scratch: Path, output: Path, environment: dict[str, str]
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run `command` for the `with` body under a guard; yields the guard.
+    """Run `command` under a guard during the `with` body; yields the guard.
 
-    Its output goes to the file `output`, its environment is `environment` and nothing else.
-    It runs in the folder `scratch`. At the end, or when this process ends in whatever way, none of
-    its processes is left, nor that folder.
+    The command runs in the folder `scratch`, with exactly the environment `environment`; its output
+    goes to the file `output`. At the end of the body, or when this process ends for whatever
+    reason, all of its processes are ended and the folder is removed.
     """
     scratch.mkdir(exist_ok=True)
     with output.open("wb") as file:
@@ -58,7 +58,7 @@ def kept(
             stderr=subprocess.STDOUT,
             env=environment,
             cwd=scratch,
-            start_new_session=True,  # a Ctrl-C is its holder's to handle
+            start_new_session=True,  # the holder handles Ctrl-C
         )
     try:
         yield guard
@@ -73,26 +73,28 @@ def kept(
 
 
 def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
-    """Have the kernel send this process `number` when the thread that started it ends. Where its
-    `parent` is known and has ended already, it ends now: the kernel tells of no end in the past."""
+    """Make the kernel send `number` to this process when the thread that started it ends. If
+    `parent` is given and has ended already, this process ends now, because the kernel would send no
+    signal."""
     _prctl(PR_SET_PDEATHSIG, number)
     if parent and os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphan among this process's descendants, so that it is found."""
+    """Become the parent of every orphan among this process's descendants, so that it can find
+    them."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def be_dumpable(whether: bool) -> None:
-    """Whether others of the same user may trace this process and read its memory."""
+    """Whether other processes of the same user may trace this process and read its memory."""
     _prctl(PR_SET_DUMPABLE, int(whether))
 
 
 def hold_to(memory: int, seconds: float) -> None:
-    """Have this process, which only watches and asks, keep to so many bytes and seconds: what is
-    too much raises MemoryError or TimeoutError. `let_go` ends it for a child."""
+    """Limit this process, which only supervises, to so many bytes and seconds: exceeding them
+    raises MemoryError or TimeoutError. A child undoes it with `let_go`."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"it took longer than {seconds:g} s")
@@ -105,15 +107,16 @@ def hold_to(memory: int, seconds: float) -> None:
 
 
 def let_go() -> None:
-    """Undo `hold_to` in a child, which has limits of its own; a timer is no child's anyway."""
+    """Undo `hold_to` in a child, which has limits of its own. (A child does not inherit the
+    timer.)"""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 @contextlib.contextmanager
 def noting(number: signal.Signals) -> Iterator[Callable[[], bool]]:
-    """Whether signal `number` has come during the `with` body. The first one is only noted, so
-    that there is time to save; the next one does what it always does, as any one outside."""
+    """Yields a function: whether signal `number` has arrived during the `with` body. The first
+    signal is only noted, so that there is time to save; the next has its usual effect."""
     noted = False
 
     def note(*_: object) -> None:
@@ -129,10 +132,10 @@ def noting(number: signal.Signals) -> Iterator[Callable[[], bool]]:
 
 
 def end_descendants(*numbers: signal.Signals, kept: int = 0, but: int = 0) -> None:
-    """Send the living descendants of this process each of `numbers` in turn, and wait between.
+    """Send each of `numbers` in turn to the living descendants of this process, waiting in between.
 
-    The process `kept` is reaped by whoever started it. A child `but` is left alone, by a process
-    that has one thread.
+    The process `kept` is reaped by whoever started it. The child `but` is left alone; this process
+    must then have only one thread.
     """
     if not _has_children(but):
         return
@@ -146,8 +149,8 @@ def end_descendants(*numbers: signal.Signals, kept: int = 0, but: int = 0) -> No
 
 
 def _has_children(but: int) -> bool:
-    """Whether there is any child besides `but`. To ask is much quicker than to look through all
-    processes; where the kernel cannot be asked for names, there may be one."""
+    """Whether there is any child besides `but`. Much quicker than a scan of all processes; true if
+    the kernel cannot tell."""
     try:
         if but:
             return Path("/proc/thread-self/children").read_text().split() != [str(but)]
@@ -160,7 +163,7 @@ def _has_children(but: int) -> bool:
 
 
 def end(numbers: Iterable[int]) -> None:
-    """Kill these, and wait until none is alive. Whoever is their parent takes leave of them."""
+    """Kill these processes and wait until none is alive. Their parents reap them."""
     left, until = set(numbers), time.monotonic() + PATIENCE[signal.SIGKILL]
     for process in left:
         _signal(process, signal.SIGKILL)
@@ -170,18 +173,18 @@ def end(numbers: Iterable[int]) -> None:
 
 
 def children(of: int) -> list[int]:
-    """The process ids of all living children of `of`; [] where there is no /proc."""
+    """The process ids of all living children of `of`; [] without /proc."""
     return [number for number, process in _living().items() if process.parent == of]
 
 
 def descendants(of: int, known: Mapping[int, Process] | None = None) -> list[int]:
-    """The process ids of all living descendants of `of`, or of all that are `known`; [] where there
-    is no /proc."""
+    """The process ids of all living descendants of `of`, searched among `known` if given; []
+    without /proc."""
     children: dict[int, list[int]] = {}
     for number, process in (_living() if known is None else known).items():
         children.setdefault(process.parent, []).append(number)
     found = list(children.get(of, []))
-    for number in found:  # which grows while we walk it
+    for number in found:  # grows during the loop
         found.extend(children.get(number, []))
     return found
 
@@ -191,24 +194,25 @@ def _living() -> dict[int, Process]:
 
 
 def processes() -> dict[int, Process]:
-    """All of this machine that we may look at, by their ids; none where there is no /proc."""
+    """All visible processes of this machine by process id; empty without /proc."""
     found = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208
-        with contextlib.suppress(OSError, ValueError):  # it is none, or ended while we looked
+        with contextlib.suppress(OSError, ValueError):  # not a process, or it ended meanwhile
             found[int(name)] = process(int(name))
     return found
 
 
 def process(number: int) -> Process:
-    """What the kernel tells of one. Raises OSError where there is none, or we may not look."""
+    """The kernel's data about one process. Raises OSError if there is none or it is not
+    readable."""
     with open(f"/proc/{number}/stat", "rb") as file:  # noqa: PTH123  thousands of them
-        # The second field is a name in parentheses that may hold anything.
+        # The second field is the name in parentheses; it may contain anything.
         words = file.read().rpartition(b")")[2].split()
     return Process(words[0].decode(), *(int(words[place]) for place in (1, 17, 19, 21)))
 
 
 def main(scratch: Path, command: list[str]) -> int:
-    """Run `command` until it ends or nobody holds our standard input any more."""
+    """Run `command` until it ends or nobody holds our standard input open."""
     adopt_orphans()
     stop, stopped = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -243,7 +247,7 @@ def _signal(process: int, number: signal.Signals) -> None:
 
 
 def _reap(kept: int) -> None:
-    """Take leave of orphans that ended; the command itself is `Popen`'s to wait for."""
+    """Reap orphans that have ended; `Popen` reaps the command itself."""
     for number, one in processes().items():
         if one.parent == os.getpid() and number != kept and one.state == "Z":
             with contextlib.suppress(ChildProcessError):

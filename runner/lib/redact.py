@@ -1,8 +1,7 @@
-"""Takes held secrets out of words that are quoted: a job may have found one and print it, as it is
-or encoded. Whoever holds a secret says so once (`hold`); from then on `clean` finds its value in
-any mix of URL, JSON, HTML and C escapes, in hexadecimal, and in base64 at any offset, wrapped or
-not. It finds what it was told of, and nothing that somebody has encoded on purpose in another way;
-a job's isolation is what keeps secrets from it."""
+"""Removes known secrets from quoted text: a job may find one and print it, plain or encoded. A
+holder of a secret registers it with `hold`. Then `clean` finds its value in any mix of URL, JSON,
+HTML and C escapes, in hexadecimal, and in base64 at any offset, wrapped or not. It does not find
+unregistered secrets or deliberate other encodings; the isolation keeps secrets away from jobs."""
 
 import base64
 import html
@@ -16,11 +15,11 @@ from runner.lib.base_record import Record
 from runner.lib.canonical_json import to_json
 
 R = TypeVar("R", bound=Record)
-SHORTEST = 8  # characters; what is shorter stands in many a word by chance
+SHORTEST = 8  # characters; shorter secrets occur in many words by chance
 IN_PLACE = "[secret]"
 NAMED = re.compile(r"(TOKEN|SECRET|KEY|PASSWORD)$", re.IGNORECASE)
 MOST_LINES = 200  # of one secret
-ENDS = re.compile(r"""$|[\s;,.:…"')\]]""")  # what follows where words were cut
+ENDS = re.compile(r"""$|[\s;,.:…"')\]]""")  # what may follow a cut
 
 _patterns: dict[str, list[str]] = {}  # by secret
 _found: re.Pattern[str] | None = None
@@ -28,8 +27,8 @@ _adding = threading.Lock()
 
 
 def hold(*secrets: str, instead_of: str = "") -> None:
-    """Keep these out of all that is quoted from now on; of one of many lines, each line too.
-    `instead_of` one that means nothing any more."""
+    """Register secrets: `clean` removes them from now on, and each line of a secret with several
+    lines. `instead_of` is an old secret to forget."""
     global _found
     with _adding:
         _patterns.pop(instead_of.strip(), None)
@@ -38,20 +37,20 @@ def hold(*secrets: str, instead_of: str = "") -> None:
             for one in (secret.strip(), *map(str.strip, lines)):
                 if len(one) >= SHORTEST and one not in _patterns and not one.startswith("-----"):
                     _patterns[one] = _forms(one)
-        # A whole secret before what may be a line of it.
+        # Whole secrets come before lines of them.
         longest = sorted(_patterns, key=len, reverse=True)
         forms = [form for one in longest for form in _patterns[one]]
         _found = re.compile("|".join(forms)) if forms else None
 
 
 def of_environment(variables: Mapping[str, str]) -> list[str]:
-    """The values of those whose names say that they are secrets."""
+    """The values of variables whose names say that they are secrets."""
     return [value for name, value in variables.items() if NAMED.search(name)]
 
 
 def clean(text: str) -> str:
-    """The text with `[secret]` in place of each held secret, and of one that was cut: words are cut
-    in many places before they come here, by those who know no secret."""
+    """The text with `[secret]` in place of each registered secret. Also finds the beginning of a
+    secret before a cut, because others cut texts before they get here."""
     if _found is None:
         return text
     text = _found.sub(IN_PLACE, text)
@@ -67,7 +66,7 @@ def clean(text: str) -> str:
 
 
 def cleaned(record: R) -> R:
-    """The same record without held secrets in any of its words."""
+    """The record without registered secrets in its texts."""
     if _found is None:
         return record
     value = record.model_dump(mode="json")
@@ -76,7 +75,7 @@ def cleaned(record: R) -> R:
 
 
 def _cleaned(value: Any) -> Any:
-    """The same, of JSON: figures are nobody's words, and what is to be a digest keeps its form."""
+    """The same for JSON. Numbers stay, and so does the form of digests."""
     if isinstance(value, str):
         digest = re.fullmatch("[0-9a-f]{16,}", value) and clean(value) != value
         return "0" * len(value) if digest else clean(value)
@@ -86,7 +85,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def forget() -> None:
-    """Hold nothing any more."""
+    """Forget all secrets."""
     global _found
     with _adding:
         _patterns.clear()
@@ -94,7 +93,7 @@ def forget() -> None:
 
 
 def _forms(secret: str) -> list[str]:
-    """Regular expressions of the ways in which a secret may be written."""
+    """Regular expressions for the encodings of a secret."""
     data = secret.encode()
     escaped = "".join(map(_character, secret))
     hexadecimal = r"[\s:]*".join(_any_case(f"{byte:02x}") for byte in data)
@@ -102,7 +101,7 @@ def _forms(secret: str) -> list[str]:
 
 
 def _character(one: str) -> str:
-    """One character, as itself or escaped."""
+    """A regular expression for one character, plain or escaped."""
     code = ord(one)
     ways = {
         re.escape(one),
@@ -113,7 +112,7 @@ def _character(one: str) -> str:
         f"&#0*{code};",
         f"&#[xX]0*{_any_case(f'{code:x}')};",
     }
-    if one in "\"'\\/`$@&*_<>":  # a shell's, JSON's and Markdown's way
+    if one in "\"'\\/`$@&*_<>":  # escaped with a backslash in a shell, JSON and Markdown
         ways.add(r"\\" + re.escape(one))
     if one == " ":
         ways.add(r"\+")
@@ -125,8 +124,8 @@ def _any_case(digits: str) -> str:
 
 
 def _base64(data: bytes, offset: int) -> str:
-    """The characters that follow from the secret alone, where `offset` bytes stand before it in
-    their group of three. With `-` and `_` as URLs have it, and wrapped."""
+    """A regular expression for the base64 characters that depend on the secret alone, if it starts
+    at `offset` in a group of three bytes. Also the URL-safe alphabet, and wrapped lines."""
     whole = base64.b64encode(b"\0" * offset + data).decode()
     first, last = (0, 2, 3)[offset], (offset + len(data)) * 8 // 6
     either = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:[/_]|%2[fF]|\\/)"}

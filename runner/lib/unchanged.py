@@ -1,4 +1,4 @@
-"""What was found in files and folders, kept as long as these are as they were."""
+"""Caches what was found in files and folders until they change."""
 
 import os
 from collections.abc import Callable, Hashable, Iterable
@@ -13,8 +13,8 @@ Found = TypeVar("Found")
 def while_unchanged(
     find: Callable[[*Asked], tuple[Found, Iterable[Path]]],
 ) -> Callable[[*Asked], Found]:
-    """Have `find`, which returns what it found and the files and folders that it has looked at,
-    asked again only once one of these was written. What was edited meanwhile is not kept."""
+    """Cache `find`, which returns its result and the files and folders that it read, until one of
+    them is written. A result whose files changed during the call is not cached."""
     known: dict[Hashable, tuple[list[str], list[int], Found]] = {}
 
     @wraps(find)

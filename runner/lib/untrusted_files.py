@@ -1,7 +1,8 @@
-"""Reading what somebody else may have laid on disk: regular files only, behind no link, as large as
-expected. Whatever stops who reads (pipes, loops, depths, odd names) is refused in words.
+"""Reads files that an untrusted process may have written: only regular files, no symbolic links, up
+to an expected size. Everything that could block or crash the reader (pipes, loops, depth, odd
+names) raises Refused with a reason.
 
-It needs the standard library alone, as all does that `runner.worker.fork_server` forks."""
+Uses the standard library only, as does everything that `runner.worker.fork_server` forks."""
 
 import errno
 import os
@@ -13,19 +14,19 @@ from typing import BinaryIO
 
 SETUID = stat.S_ISUID | stat.S_ISGID
 MOST_BYTES = 1 << 20  # of a report
-MOST_REASON = 300  # characters of why something was refused; keys and values are the job's words
+MOST_REASON = 300  # characters of a reason for refusal, which may quote the job
 
 
 class Refused(Exception):
-    """What is not believed; the message names the file and the reason."""
+    """The content is refused; the message names the file and the reason."""
 
 
 class NotRegular(OSError):
-    """A pipe, a folder or a device lies where a file should."""
+    """There is a pipe, a folder or a device instead of a file."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading, if it is one: no link is followed, and no pipe waited for."""
+    """Open a regular file for reading. Follows no link and does not block on a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -34,8 +35,8 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read(path: Path, most_bytes: int) -> bytes | None:
-    """The bytes of a regular file that lies behind no link, or None if there is no such file.
-    Raises Refused."""
+    """The bytes of a regular file that is behind no link; None if there is no file. Raises
+    Refused."""
     data = _part(path, most_bytes + 1)
     return None if data is None else within(data, path.as_posix(), most_bytes)
 
@@ -53,15 +54,14 @@ def _part(path: Path, size: int) -> bytes | None:
 
 
 def within(data: bytes, path: str, most_bytes: int) -> bytes:
-    """These bytes of the file `path`, if they are no more. Raises Refused."""
+    """The bytes of the file `path`. Raises Refused if they are more than `most_bytes`."""
     if len(data) > most_bytes:
         raise Refused(f"{short(path)}: larger than {most_bytes} bytes")
     return data
 
 
 def words(path: Path, most_bytes: int) -> str:
-    """What the first bytes of a file say, on one line that a terminal may have; empty where it
-    cannot be read."""
+    """The first bytes of a file as one printable line; empty if it cannot be read."""
     try:
         said = _part(path, most_bytes) or b""
     except Refused:
@@ -71,7 +71,7 @@ def words(path: Path, most_bytes: int) -> str:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Raises Refused in the `with` body for whatever lies at `path` to stop who reads it."""
+    """Turn errors of the `with` body about the content at `path` into Refused."""
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:  # Path.resolve: RuntimeError for a loop
@@ -81,7 +81,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def short(path: str) -> str:
-    """The path from the attempt's or the step's folder on, which is what a reader can place."""
+    """The path, starting at the attempt's or the step's folder, for messages."""
     _, found, after = path.rpartition("/work/")
     if not found:
         _, found, after = path.rpartition("/steps/")
@@ -89,7 +89,7 @@ def short(path: str) -> str:
 
 
 def printable(name: str) -> str:
-    """Somebody's words, or a name from disk, as text that can be written and shown: bytes that are
-    no UTF-8 become `\\xff`, and so does what controls a screen."""
+    """A stranger's text or a file name as printable text: bytes that are not UTF-8 and control
+    characters become `\\xff`."""
     text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

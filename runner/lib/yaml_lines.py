@@ -1,8 +1,8 @@
-"""YAML as people mean it, with the line of every value.
+"""YAML 1.2 scalars, with the line of every value.
 
-PyYAML's safe loader speaks YAML 1.1, in which `3e-4` is text and `on` is true. Here scalars
-follow YAML 1.2's core schema. Every value's line is kept, so that a complaint can name it. Keys
-that are one after Unicode's normalisation (NFKC) are one key.
+PyYAML's safe loader implements YAML 1.1, in which `3e-4` is text and `on` is true. Here scalars
+follow YAML 1.2's core schema. Every value's line is kept for messages. Keys that are equal after
+Unicode's normalisation (NFKC) are one key.
 """
 
 import re
@@ -22,7 +22,7 @@ _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 
 class BadYaml(Exception):
-    """The text cannot be read as YAML; carries the line (1-based)."""
+    """The text is not YAML; has the line (1-based)."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -31,21 +31,21 @@ class BadYaml(Exception):
 
 @dataclass(frozen=True)
 class Document:
-    """What was read, and where each value stands."""
+    """The parsed value, and the line of each part."""
 
     value: Any
     lines: Mapping[Path, int]
 
     def line(self, path: Path) -> int:
-        """The line of `path`, or of its nearest parent that was written."""
+        """The line of `path`, or of its nearest parent in the text."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with YAML 1.2's core schema for scalars, and without the parts of YAML
-    that would surprise a reader: aliases, tags, deep nesting."""
+    """PyYAML's safe loader with YAML 1.2's core schema for scalars. Refuses the confusing parts of
+    YAML: aliases, tags, deep nesting."""
 
     yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # type: ignore[misc]
     _depth = -1
@@ -85,7 +85,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number(float))
 
 
 def read(text: str) -> Document:
-    """Read one YAML document. Raises BadYaml with the line of what is wrong."""
+    """Read one YAML document. Raises BadYaml with the line of the problem."""
     if len(text.encode(errors="replace")) > MOST_BYTES:
         raise BadYaml(f"it is longer than {MOST_BYTES:,} bytes; split or shorten it", 1)
     lines: dict[Path, int] = {}
@@ -106,13 +106,13 @@ def read(text: str) -> Document:
         raise BadYaml(
             f"it holds a character that YAML forbids (#x{error.character:04x})", line
         ) from error
-    except (ValueError, OverflowError) as error:  # PyYAML lets through what `int` and `chr` refuse
+    except (ValueError, OverflowError) as error:  # PyYAML does not catch those of `int`, `chr`
         line = loader.line + 1 if loader else 1
         raise BadYaml("it is not YAML: a number or an escape is too large", line) from error
 
 
 def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
-    """Note every value's line; refuse what could not be kept or would surprise a reader."""
+    """Note every value's line; refuse what would be confusing or could not be stored."""
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
     if isinstance(node, yaml.ScalarNode):
@@ -126,11 +126,11 @@ def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
             if not isinstance(key, yaml.ScalarNode):
                 raise BadYaml("a key must be a plain word", line)
             _check_text(key)
-            # Two ways to write one word look the same, and only one of them could count.
+            # Two spellings of one word look the same; only one could count.
             if (meant := unicodedata.normalize("NFKC", key.value)) in seen:
                 raise BadYaml(f"the key `{_short(meant)}` stands twice", line)
             seen.add(meant)
-            key.tag = "tag:yaml.org,2002:str"  # an arm called `1` or `true` is a name
+            key.tag = "tag:yaml.org,2002:str"  # so that an arm may be called `1` or `true`
             lines[(*path, key.value)] = line
             _check(value, (*path, key.value), lines)
     elif isinstance(node, yaml.SequenceNode):
@@ -139,7 +139,7 @@ def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
 
 
 def _check_text(node: yaml.ScalarNode) -> None:
-    """Escapes (`"\\ud800"`, `"\\0"`) can write what no text may hold."""
+    """Refuse characters that escapes can write but text must not contain (`"\\ud800"`, `"\\0"`)."""
     if _UNWRITABLE.search(node.value):
         raise BadYaml("it holds a character that no text may hold", node.start_mark.line + 1)
 

@@ -1,1 +1,1 @@
-"""Experiment to Plan: fingerprints, cost, limits, what may be left out."""
+"""Experiment to Plan: fingerprints, cost, limits, subsets."""

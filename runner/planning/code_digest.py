@@ -1,13 +1,13 @@
-"""The code of an experiment's own that a function can reach: its module and whatever that imports
-in its folder. Files are read and nothing is imported, so "what would change if I edited this line"
-has an answer before anything runs. An import is found wherever it stands, in functions too. What it
-reaches of the lab's is told by `runner.lib.lab_code`.
+"""The own code that a function can reach: its module and everything that this imports in the
+experiment's folder. Files are read and not imported, so the effect of an edit is known before
+anything runs. Imports count at any depth, also inside functions. `runner.lib.lab_code` finds the
+reachable code of the lab.
 
-A file counts by its bytes, since code can read its own words, lines and source. An experiment's
-code is shown the files that count and no others (`runner.planning.own_code_folder`), so that what
-is not found here fails and is not missed. Where it loads code by other ways than an import
-(`ANY_WAY`), all Python files of its folder count, and all of the lab's that a job runs, since any
-may be meant. Libraries and Python itself do not count: their versions are in receipts.
+A file counts by its bytes, because code can read its own source. Own code sees only the files that
+count (`runner.planning.own_code_folder`), so a file that was not found here is missing there, and
+the code fails. If it can load code without an import (`ANY_WAY`), all Python files of its folder
+count, and all of the lab's that a job runs. Libraries and Python itself do not count: their
+versions are in receipts.
 """
 
 import ast
@@ -27,7 +27,7 @@ from runner.lib.lab_code import DYNAMIC
 from runner.lib.paths import ROOMS, SHOWN
 from runner.lib.unchanged import while_unchanged
 
-# What code of an experiment's own can load other code by, as a name, an attribute or an import.
+# Names, attributes or imports by which own code can load other code.
 ANY_WAY = DYNAMIC | frozenset(
     {
         *("sys", "importlib", "imp", "runpy", "pkgutil", "zipimport", "linecache", "inspect"),
@@ -36,19 +36,20 @@ ANY_WAY = DYNAMIC | frozenset(
         *("joblib", "ctypes", "_ctypes", "cffi", "meta_path", "path_hooks", "path_importer_cache"),
     }
 )
-# The same, of which a part is too common a word to count alone.
+# The same for names that are too common as a part of a dotted name to count alone.
 EXACTLY = frozenset({"exec", "eval", "compile"})
-HARMLESS = frozenset({"importlib.metadata", "importlib.resources"})  # where imported from
-# What Python would import, and nobody can read: shared libraries, compiled files, archives.
+HARMLESS = frozenset({"importlib.metadata", "importlib.resources"})  # may be imported
+# Files that Python would import but that cannot be read: shared libraries, compiled files,
+# archives.
 BINARY = re.compile(r".\.(so(\.[0-9]+)*|pyd|pyc|pyo|dll|dylib|zip|egg|whl)$", re.IGNORECASE)
 
 
 class BadCode(Exception):
-    """Code cannot be followed; the message says which file and why."""
+    """The code cannot be analysed; the message says which file and why."""
 
 
 class _Takes(NamedTuple):
-    """How many parameters a function has."""
+    """How many arguments a function takes."""
 
     line: int
     least: int
@@ -56,17 +57,18 @@ class _Takes(NamedTuple):
 
 
 class _Module(NamedTuple):
-    """What reading a file of the experiment's shows."""
+    """What the syntax of one of the experiment's files shows."""
 
     sha256: str  # of its bytes
     imports: tuple[str, ...]
-    any_way: bool  # it loads code by other ways
-    bound: frozenset[str]  # names, at its top
-    takes: Mapping[str, _Takes]  # its functions, as far as that is plain to see
+    any_way: bool  # whether it can load code without an import
+    bound: frozenset[str]  # names at its top level
+    takes: Mapping[str, _Takes]  # its functions with a plain signature
 
 
 def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
-    """What files of the experiment's import of the lab, for `lab_code.entry`. Raises BadCode."""
+    """What these files of the experiment import from the lab, for `lab_code.entry`. Raises
+    BadCode."""
     found = set[str]()
     for path in (folder / name for name in files):
         with _readable(path):
@@ -78,12 +80,12 @@ def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
 
 @while_unchanged
 def reach(module: str, folder: Path) -> tuple[dict[str, str], set[Path]]:
-    """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
+    """{file: SHA-256} of all own code that `module` reaches, itself included.
 
-    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).
-    Files are named relative to `folder`, so that names say nothing of the machine. Raises BadCode,
-    also for a module of the experiment's that has the name of a library, since one of the two would
-    be taken for the other, and for what lies beside one and is code that cannot be read.
+    `folder` is the experiment's; its modules are named from there (`prepare`, `parts.clean`). Files
+    are named relative to `folder`, so that names do not depend on the machine. Raises BadCode; also
+    for a module with the name of a library, because one would be taken for the other, and for
+    unreadable code (such as a shared library) beside a module.
     """
     found: dict[str, str] = {}
     waiting = list(_files(module, folder))
@@ -108,8 +110,8 @@ def reach(module: str, folder: Path) -> tuple[dict[str, str], set[Path]]:
 
 
 def _refuse_binaries(folder: Path, found: Iterable[str]) -> None:
-    """Raise BadCode for code that cannot be read, beside what was found. Python's own caches lie in
-    folders of their own, of which no job is given any."""
+    """Raise BadCode for unreadable code beside the files that were found. Python's caches are in
+    folders of their own, which no job gets."""
     for below in sorted({Path(name).parent for name in found}):
         for name in sorted(os.listdir(folder / below)):  # noqa: PTH208
             if BINARY.search(name):
@@ -120,8 +122,7 @@ def _refuse_binaries(folder: Path, found: Iterable[str]) -> None:
 
 
 def _refuse_name(name: str, folder: Path) -> None:
-    """Raise BadCode where a file of the experiment's cannot be a module, or would be taken for a
-    library's."""
+    """Raise BadCode if a file cannot be a module, or would be taken for a library."""
     parts = name.removesuffix(".py").split("/")
     for part in parts:
         if not part.isidentifier():
@@ -131,8 +132,8 @@ def _refuse_name(name: str, folder: Path) -> None:
 
 
 def _is_a_library(name: str, folder: Path) -> bool:
-    """`name` is an identifier: to find the module of a name with a dot, Python would import the
-    packages around it."""
+    """`name` must be an identifier: to find a module with a dotted name, Python would import its
+    packages."""
     if name in ROOMS or name in sys.stdlib_module_names:
         return True
     try:
@@ -144,8 +145,8 @@ def _is_a_library(name: str, folder: Path) -> bool:
 
 
 def defined(module: str, folder: Path) -> frozenset[str]:
-    """The names of functions, and of whatever else can be called, in the experiment's `module`;
-    none if there is no such module."""
+    """The names of functions and other callables in the experiment's `module`; empty if there is no
+    such module."""
     path = _file(module, folder)
     return _module(path).bound if path else frozenset()
 
@@ -155,8 +156,8 @@ def _file(module: str, folder: Path) -> Path | None:
 
 
 def uncallable(folder: Path, function: str, given: Sequence[str]) -> str | None:
-    """Why a function that is `defined` (module:function) cannot take what it is given; None where
-    it may, or where it is not plain to see."""
+    """Why a function that is `defined` (module:function) cannot take these arguments; None if it
+    can, or if the syntax does not tell."""
     module, _, name = function.partition(":")
     path = _file(module, folder)
     takes = _module(path).takes.get(name) if path else None
@@ -168,8 +169,8 @@ def uncallable(folder: Path, function: str, given: Sequence[str]) -> str | None:
 
 
 def _plain(nodes: Iterable[ast.AST]) -> dict[str, _Takes]:
-    """A module's functions, each a `def` without decorators and `*`, and all in the file that could
-    be meant by its name."""
+    """A module's functions whose signature is certain: `def` without decorators and `*`, and with
+    no other definition of the name in the file."""
     bound: dict[str, list[ast.AST]] = {}
     for node in nodes:
         if (name := _binds(node)) is not None:
@@ -180,12 +181,12 @@ def _plain(nodes: Iterable[ast.AST]) -> dict[str, _Takes]:
 
 
 def _binds(node: ast.AST) -> str | None:
-    """The name that it may give a meaning to; `*` for any."""
+    """The name that this node may bind; `*` for any."""
     if isinstance(node, ast.Name):
         return None if isinstance(node.ctx, ast.Load) else node.id
     if isinstance(node, ast.alias):
         return node.asname or node.name.partition(".")[0]
-    return getattr(node, "name", None)  # a `def`, for one
+    return getattr(node, "name", None)  # such as a `def`
 
 
 def _takes(nodes: Sequence[ast.AST]) -> _Takes | None:
@@ -197,7 +198,7 @@ def _takes(nodes: Sequence[ast.AST]) -> _Takes | None:
 
 
 def _names(node: ast.stmt) -> Iterator[str]:
-    """What a statement at the top of a module binds."""
+    """The names that a top-level statement binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -207,8 +208,8 @@ def _names(node: ast.stmt) -> Iterator[str]:
 
 
 def _files(module: str, folder: Path) -> Iterator[Path]:
-    """The experiment's files that importing `module` runs: its own and the packages' around it.
-    `a.b` may also be a name in `a`."""
+    """The experiment's files that run when `module` is imported: its own and its packages'. `a.b`
+    may also be a name in `a`."""
     parts = module.split(".")
     if parts[0] in ROOMS:
         return
@@ -225,7 +226,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _absolute(wanted: str, package: tuple[str, ...]) -> str:
-    """`..a.b`, as a module of `package` writes it, from the root."""
+    """The absolute name of `..a.b` in a module of `package`."""
     name = wanted.lstrip(".")
     dots = len(wanted) - len(name)
     if not dots:
@@ -234,7 +235,7 @@ def _absolute(wanted: str, package: tuple[str, ...]) -> str:
 
 
 def _module(path: Path) -> _Module:
-    """What a file shows, which is read again when it has changed."""
+    """What a file shows; read again when it has changed."""
     return _read(path, path.stat().st_mtime_ns)
 
 
@@ -273,7 +274,8 @@ def _read(path: Path, _: int) -> _Module:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """A stranger's file may be nested deeper than Python can follow, or hold endless numbers."""
+    """Turn errors of the parser into BadCode: a stranger's file may be nested too deeply or contain
+    endless numbers."""
     try:
         yield
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -1,10 +1,10 @@
-"""Compiling a training step ahead of time for devices that are not here, and what XLA then says
-each of them would hold. A child process does it (`runner.worker.compile_child`), because JAX has to
-be told of its devices before it begins; this file asks it and imports no JAX.
+"""Compiles a training step ahead of time for devices that are not here, and returns what XLA says
+each of them would hold. A child process compiles (`runner.worker.compile_child`), because JAX needs
+to know its devices before it starts; this module imports no JAX.
 
-Where libtpu is installed, a TPU slice is compiled for as it is, by the compiler that would compile
-there. Anything else is simulated: as many CPU devices, whose program has the same shardings and
-nearly the same collectives but a CPU's own temporaries."""
+If libtpu is installed, a TPU slice is compiled by the real compiler. Everything else is simulated
+with as many CPU devices: the program has the same shardings and nearly the same collectives, but a
+CPU's temporaries."""
 
 import importlib.util
 import json
@@ -19,23 +19,23 @@ from runner.schema.devices import Slice
 
 
 class Check(NamedTuple):
-    """What compiling has shown. Bytes are those of one device."""
+    """The result of compiling. Bytes are per device."""
 
     simulated: bool  # on CPU devices
     arguments: int  # the state and the batch
-    temporaries: int  # all else, and results that do not take an argument's place
+    temporaries: int  # everything else, with results that reuse no argument
     trace_seconds: float
     compile_seconds: float
-    collectives: dict[str, int]  # how often each stands in the program; in a loop's body once
+    collectives: dict[str, int]  # how often each occurs in the program; in a loop's body once
 
 
 class DoesNotCompile(Exception):
-    """XLA refuses the program; the message says why and, of memory, what would fit."""
+    """XLA refuses the program; the message says why and, for memory, what would fit."""
 
 
 def llama_8b(mesh: MeshConfig) -> tuple[ModelConfig, TrainConfig]:
-    """The shape of Llama 3 8B, and a batch of one sequence of 4,096 tokens for each group of
-    devices that shares rows."""
+    """The shape of Llama 3 8B, and a batch with one sequence of 4,096 tokens per group of devices
+    that shares rows."""
     model = ModelConfig(
         hidden_dim=4096,
         intermediate_dim=14336,
@@ -64,7 +64,7 @@ def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Sl
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={on.count}",
-        "TPU_SKIP_MDS_QUERY": "1",  # libtpu would ask Google's cloud which machine this is
+        "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu asks Google's cloud which machine this is
     }
     done = subprocess.run(
         [sys.executable, "-m", "runner.worker.compile_child"],
@@ -87,7 +87,7 @@ def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Sl
 
 
 def _topology(on: Slice) -> str:
-    """The most compact torus of so many chips, as libtpu writes it: `v5p:4x4x4`."""
+    """The most compact torus of so many chips, as libtpu names it: `v5p:4x4x4`."""
     sides = [1, 1] if on.kind == "v5e" else [1, 1, 1]
     for factor in _factors(on.count):
         sides[sides.index(min(sides))] *= factor

@@ -1,5 +1,5 @@
-"""What training will cost: FLOPs by formula, and the hardware FLOPs, seconds and price that follow
-at good and at poor utilisation. What other steps take is not known beforehand."""
+"""The cost of training: FLOPs by formula, and hardware FLOPs, seconds and price at good and at poor
+utilisation. The cost of other steps is not known in advance."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,7 +11,7 @@ from runner.schema.record import Cost, Plan, PlannedArm, Resources, Standing
 
 
 def arm_of(model: ModelConfig | OwnModel, train: TrainConfig, own: Mapping[str, str]) -> PlannedArm:
-    """A model and how it is trained, with functions of the experiment's `own`, counted."""
+    """An arm from a model, its training and the `own` functions, with its costs."""
     seen = train.num_train_steps * train.train_batch_size * model.seq_len
     labs = model if isinstance(model, ModelConfig) else None
     return PlannedArm(
@@ -26,8 +26,7 @@ def arm_of(model: ModelConfig | OwnModel, train: TrainConfig, own: Mapping[str, 
 
 
 def of(plan: Plan, but: Collection[str] = ()) -> Cost:
-    """What it costs to train all that the plan does, `but` some of its steps, each on the devices
-    that it names."""
+    """The cost of all training in the plan, without the steps in `but`, each on its devices."""
     runs = [
         (plan.steps[name].resources, plan.arms[arm])
         for (arm, _), name in plan.trained().items()
@@ -37,21 +36,21 @@ def of(plan: Plan, but: Collection[str] = ()) -> Cost:
 
 
 def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
-    """What it costs to make what is not cached. What is being made counts: whoever makes it may
-    have been lost."""
+    """The cost of everything that is not cached. Steps that are running count, because their worker
+    may be lost."""
     cached = {name for name, one in stands.items() if one.state == "cached"}
     if not cached:
         return plan.cost
     if any(step.resources.kind not in plan.kinds for step in plan.steps.values()):
-        return plan.cost  # of a kind that the lab had then
+        return plan.cost  # it may name kinds that no longer exist
     return of(plan, cached)
 
 
 def cost(
     runs: Collection[tuple[Resources, PlannedArm]], default: Resources, kinds: Mapping[str, Kind]
 ) -> Cost:
-    """The cost of runs on their devices, of these kinds; of models of the experiment's own only the
-    tokens are known. `default` are the devices that are named where there are no others."""
+    """The cost of runs on their devices, of these kinds; for own models only the tokens are known.
+    `default` are the devices to name if there are no runs."""
     flops_on: dict[tuple[str, int], int] = {}
     for on, arm in runs:
         if arm.model_flops is not None:

@@ -1,9 +1,9 @@
-"""How long an approved plan may take by the clock, and how many devices it may hold. Pure.
+"""The wall time that an approved plan may take, and how many devices it may hold. Pure.
 
-The limit is generous, since it is there to end what never ends and not to cut short what is slow:
-some times what is expected at poor utilisation, and an hour at least. What nobody can estimate (the
-experiment's own code, steps that do not train) has a limit that the lab's policy sets. Where the
-experiment's author has declared a ceiling, nothing goes beyond that.
+The limit is generous, because it only has to end what never ends: a multiple of the time at poor
+utilisation, and at least an hour. Work without an estimate (own code, steps that do not train) has
+a limit from the lab's policy. If the experiment's author has declared a ceiling, that is the
+maximum.
 """
 
 from collections import Counter
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from runner.schema import step_graph
 from runner.schema.record import Plan, PlannedStep, Resources
 
-TIMES = 4  # what is expected
-COUNTED = ("train", "tokenize", "evaluate")  # what takes little, and what is known
+TIMES = 4  # multiple of the expected time
+COUNTED = ("train", "tokenize", "evaluate")  # steps that are fast or have an estimate
 LEAST = 3600.0  # seconds
 
 
 def largest(plan: Plan) -> Resources:
-    """The devices that the plan's largest part asks for."""
+    """The devices of the plan's largest part."""
     wanted = [plan.resources, *(step.resources for step in plan.steps.values())]
     kinds = plan.kinds  # old plans may name one that there is no longer
 
@@ -34,20 +34,20 @@ def limit_seconds(plan: Plan, hours_without_estimate: float) -> float:
     ceiling = ceiling_seconds(plan)
     counted = all(step.do in COUNTED and not step.own for step in plan.steps.values())
     if plan.cost.uncounted or not counted:
-        # Whoever approves the plan sees the ceiling, and it is set aside from their budget.
+        # The approver sees the ceiling, and it is reserved from the budget.
         return ceiling or limit + hours_without_estimate * 3600
     return min(limit, ceiling or limit)
 
 
 def ceiling_seconds(plan: Plan) -> float | None:
-    """The time by the clock in which the plan reaches its declared ceiling; None if it has none."""
+    """The wall time after which the plan reaches its declared ceiling; None if it has none."""
     return plan.ceiling_hours * 3600 / largest(plan).count if plan.ceiling_hours else None
 
 
 def at_once(plan: Plan) -> Counter[str]:
-    """How many devices of each kind the plan's execution may hold at a time, at most. Its runs take
-    turns. Its steps are made side by side, but for those of which one needs the other: of a chain
-    of such, one at a time holds devices."""
+    """The maximum number of devices of each kind that the plan's execution holds at a time. Its
+    runs take turns. Steps run in parallel unless one needs the other: in a chain of such steps,
+    only one at a time holds devices."""
     if not plan.steps:
         return Counter({plan.resources.kind: plan.resources.count})
     together: Counter[str] = Counter()
@@ -55,17 +55,17 @@ def at_once(plan: Plan) -> Counter[str]:
         most: Counter[str] = Counter()
         for name in chain:
             wanted = plan.steps[name].resources
-            most |= Counter({wanted.kind: wanted.count})  # the larger one
+            most |= Counter({wanted.kind: wanted.count})  # maximum per kind
         together += most
     return together
 
 
 def _chains(steps: Mapping[str, PlannedStep]) -> list[list[str]]:
-    """All steps, in chains in which each one needs those before it, directly or not. Not always the
-    fewest; steps that need nothing of each other are never in one."""
+    """All steps, in chains in which each step needs the previous ones, directly or not. Not always
+    the fewest chains; independent steps are never in one chain."""
     order = step_graph.order({name: step.needs for name, step in steps.items()})
-    before: dict[str, int] = {}  # sets of places in `order`, as bits
-    chains: dict[int, list[str]] = {}  # by the place of their last step
+    before: dict[str, int] = {}  # sets of positions in `order`, as bits
+    chains: dict[int, list[str]] = {}  # by the position of their last step
     ends = 0
     for place, name in enumerate(order):
         needs = 0
@@ -83,5 +83,5 @@ def _chains(steps: Mapping[str, PlannedStep]) -> list[list[str]]:
 
 
 def device_hours(plan: Plan, seconds: float) -> float:
-    """What the plan's execution takes in this time at most, of all kinds together."""
+    """The maximum device-hours of the plan's execution in this time, all kinds together."""
     return at_once(plan).total() * seconds / 3600

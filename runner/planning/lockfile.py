@@ -1,6 +1,6 @@
-"""`experiment.py` → `experiment.lock.yaml`: the same declaration as data. The Python file is run by
-its author; whoever only reads pull requests reads the lock. An experiment in Python is a module
-with a variable `experiment`:
+"""`experiment.py` → `experiment.lock.yaml`: the same declaration as data. The author runs the
+Python file; the lab reads only the lock. An experiment in Python is a module with a variable
+`experiment`:
 
     from runner.api import Declaration, Step
 
@@ -10,8 +10,8 @@ with a variable `experiment`:
         steps={"tokens": Step(do="tokenize", config={"source": "stdlib"})},
     )
 
-A lock names the code that it was made from by a digest, so that who reads it sees without running
-anything when that was edited since.
+A lock has a digest of the code that made it, so a reader sees a later edit without running
+anything.
 """
 
 import ast
@@ -45,34 +45,34 @@ from runner.store.backends import in_words
 HEAD = f"# Made by `regatta compile` from {PYTHON_NAME}, and read in its place. Do not edit.\n"
 SCHEMAS = {one.__name__: one for one in (Declaration, Step, ModelConfig, TrainConfig)}
 SOURCE = "# Its source: "
-TOLD = os.EX_DATAERR  # how the process ends that has printed problems and no declaration
+TOLD = os.EX_DATAERR  # exit code of a process that has printed problems instead of a declaration
 MAY_TAKE = 60.0  # seconds to declare an experiment
 MOST_LOCK = 16 << 20  # bytes
 
 
 def compiled(folder: Path, *, isolated: bool = False) -> str:
-    """The text of the lock of the experiment in `folder`, from running its `experiment.py` in a
-    process of its own, which reaches nothing else where it is `isolated`. Raises BadExperiment, and
+    """The text of the lock for the experiment in `folder`, from running its `experiment.py` in a
+    process of its own, with `isolated` in a box. Raises BadExperiment and
     bubblewrap.CannotIsolate."""
     python = folder / PYTHON_NAME
     if not python.is_file():
         raise _bad(python, "there is no such file, and so nothing to compile")
     try:
-        source = _source(folder)  # before it runs: what is edited meanwhile is seen afterwards
+        source = _source(folder)  # before it runs, so that a concurrent edit is detected
     except code_digest.BadCode as error:
-        _declared(python, isolated)  # which says more, where it fails as well
+        _declared(python, isolated)  # if this fails, too, its error says more
         raise _bad(python, str(error)) from error
     return HEAD + source + _declared(python, isolated)
 
 
 def _source(folder: Path) -> str:
-    """The line that names the code which declares: `experiment.py` and what else it reaches in its
-    folder, by their bytes. Raises BadCode."""
+    """The line of the lock with the digest of the code: `experiment.py` and everything that it
+    reaches in its folder. Raises BadCode."""
     return f"{SOURCE}{step_graph.code_sha256(code_digest.reach(Path(PYTHON_NAME).stem, folder))}\n"
 
 
 def _declared(python: Path, isolated: bool) -> str:
-    """What the file declares, from running it."""
+    """Run the file and return what it declares."""
     if isolated:
         return _isolated(python)
     command = [sys.executable, "-m", "runner.planning.lockfile", str(python.resolve())]
@@ -110,7 +110,7 @@ def _isolated(python: Path) -> str:
         ["runner.planning.lockfile", str(python.resolve())],
         bubblewrap.Limits(seconds=MAY_TAKE, file=MOST_LOCK, printed=MOST_LOCK),
         keep=said.append,
-        stderr=False,  # it is not the lock, and nobody else reads it
+        stderr=False,  # not part of the lock
     )
     if ended.why or ended.code:
         raise _bad(python, ended.why or f"isolated, it ended with {ended.code} and made no lock")
@@ -118,11 +118,11 @@ def _isolated(python: Path) -> str:
 
 
 def check(folder: Path, *, isolated: bool = False) -> None:
-    """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now, and
-    bubblewrap.CannotIsolate."""
+    """Raise BadExperiment if the lock in `folder` differs from what its `experiment.py` declares
+    now, and bubblewrap.CannotIsolate."""
     python, locked = folder / PYTHON_NAME, folder / LOCK_NAME
     if not (python.is_file() and locked.is_file()):
-        return  # reading the declaration says what is missing
+        return  # reading the declaration reports what is missing
     said = re.sub(r"\A(#.*\n)*", "", locked.read_text(encoding="utf-8"))
     if said != _declared(python, isolated):
         words = f"{PYTHON_NAME} says something else now; run `regatta compile {folder}` and look"
@@ -130,8 +130,8 @@ def check(folder: Path, *, isolated: bool = False) -> None:
 
 
 def check_source(folder: Path, called: str) -> None:
-    """Raises BadExperiment where the lock in `folder`, which its author knows as `called`, was made
-    from another `experiment.py` than the one beside it. Nothing is run."""
+    """Raise BadExperiment if the lock in `folder` (`called` in errors) was made from another
+    `experiment.py` than the one beside it. Runs nothing."""
     locked = Path(called, LOCK_NAME)
     try:
         source = _source(folder)
@@ -146,8 +146,7 @@ def check_source(folder: Path, called: str) -> None:
 
 
 def write(text: str, folder: Path) -> bool:
-    """Put the lock there, whole or not at all, and say whether it is another than before. Raises
-    StoreError."""
+    """Write the lock atomically. Returns whether it changed. Raises StoreError."""
     locked, data = folder / LOCK_NAME, text.encode()
     draft = folder / f".{LOCK_NAME}.{secrets.token_hex(6)}.tmp"
     with in_words(f"{locked} was not written"):
@@ -162,7 +161,7 @@ def write(text: str, folder: Path) -> bool:
 
 
 def line_of(python: Path) -> int:
-    """Where the file says what its `experiment` is."""
+    """The line on which the file assigns `experiment`."""
     nodes = ast.walk(ast.parse(python.read_bytes()))
     names = (x for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
     return max((x.lineno for x in names if x.id == "experiment"), default=1)
@@ -176,12 +175,12 @@ def _bad(path: Path, words: str) -> BadExperiment:
 
 
 def main(python: Path) -> None:
-    """Run the file and print what it declares, or else what is wrong with it."""
+    """Run the file and print its declaration, or its problems."""
     answer, code = os.dup(sys.stdout.fileno()), 0
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # also for processes that the file starts
     sys.path.insert(0, str(python.parent))
-    sys.dont_write_bytecode = True  # beside it
-    sys.pycache_prefix = os.devnull  # nor read, of what no digest names
+    sys.dont_write_bytecode = True  # leave no files beside it
+    sys.pycache_prefix = os.devnull  # read none either, because no digest covers them
     try:
         text = _written(_ran(python), line_of(python))
     except BadExperiment as error:
@@ -192,7 +191,7 @@ def main(python: Path) -> None:
 
 
 def _ran(python: Path) -> object:
-    """What the file says that its experiment is. Raises BadExperiment."""
+    """The value of `experiment` after running the file. Raises BadExperiment."""
     try:
         return runpy.run_path(str(python)).get("experiment")
     except (Exception, SystemExit) as error:
@@ -201,7 +200,7 @@ def _ran(python: Path) -> object:
 
 
 def _place(error: BaseException, folder: Path) -> tuple[str, int]:
-    """The file, by its name in the folder, and the line in it that the error comes from."""
+    """The file (relative to the folder) and the line that the error comes from."""
     found: list[tuple[str, int | None]] = [
         (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
     ]
@@ -221,7 +220,7 @@ def _told(error: BaseException, file: str, line: int) -> list[Problem]:
     complaints = Complaints(document)
     if schema := SCHEMAS.get(error.title):
         complaints.tell(schema, error)
-    else:  # somebody else's, for which there are no words here
+    else:  # an error in other code
         for one in error.errors(include_url=False):
             complaints.say(one["loc"], one["msg"])
     return complaints.found

@@ -1,6 +1,6 @@
-"""What a step is given of its experiment's folder: the files that count in its fingerprint, and no
-others. A plan's own modules lie together in the store; a step that saw all of them could read what
-other steps run, and come out differently without another fingerprint. Light."""
+"""The files of its experiment's folder that a step gets: exactly those that its fingerprint covers.
+All own modules of a plan are in one folder of the store; a step that saw the others could read
+them, and its output would depend on code that its fingerprint does not cover. Light."""
 
 import hashlib
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 from runner.planning.code_digest import BadCode
 from runner.store.backends import remove_tree
 
-FOLDER = "own"  # in a maker's scratch folder
+FOLDER = "own"  # in the scratch folder of the process that runs the step
 MODE, TIME = 0o444, 0
 
 
 @contextmanager
 def laid(code: Mapping[str, str], of: Path, scratch: Path) -> Iterator[Path]:
-    """A folder with copies of those files of the folder `of` that `code` {file: SHA-256} names, for
-    the `with` body. Raises BadCode where one is another than was planned, and OSError."""
+    """A folder with copies of the files of `of` that `code` {file: SHA-256} names, during the
+    `with` body. Raises BadCode if a file has changed since it was planned, and OSError."""
     folder = scratch / FOLDER
     folder.mkdir()
     try:

@@ -1,5 +1,5 @@
-"""The nodes of a graph as a plan has them: with the digests of the code and the texts that they
-reach, and the fingerprints that follow from these."""
+"""The nodes of a graph as steps of a plan: with digests of their code and texts, and
+fingerprints."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
@@ -18,7 +18,7 @@ from runner.spec.graph import Graph, Node
 from runner.spec.step_types import calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
-OWN_TEXT = "own"  # the source of a text that is told by its digests
+OWN_TEXT = "own"  # the source of a text that its digests identify
 
 
 def planned(
@@ -29,12 +29,12 @@ def planned(
     texts: Callable[[str], Text],
     complaints: Complaints,
 ) -> dict[str, PlannedStep]:
-    """Every node with its fingerprint. What is wrong with the code and the texts that they name is
-    told in `complaints`, where the folder is `called` so."""
+    """Every node with its fingerprint. Adds problems of the code and the texts to `complaints`,
+    which name the folder as `called`."""
     if declaration.is_lock(graph.document):
         lockfile.check_source(folder, called)
     steps: dict[str, PlannedStep] = {}
-    reach = cache(code_digest.reach)  # by thousands of steps, of few modules
+    reach = cache(code_digest.reach)  # thousands of steps use few modules
 
     @cache
     def found(function: str, own: tuple[str, ...]) -> tuple[dict[str, str], str]:
@@ -60,14 +60,14 @@ def planned(
             config = _with_source(texts, node)
         except BadText as error:
             complaints.say(graph.source(name), str(error))
-        except (OSError, ValueError):  # a name that is too long, or that no file can have
+        except (OSError, ValueError):  # a name that is too long or invalid
             complaints.say(graph.source(name), "no file can have this name")
         inputs = {
             key: {one: steps[one].fingerprint for one in these}
             for key, these in node.inputs.items()
         }
         decisive = _decisive(node, config)
-        # There may be ten thousand, of what has been checked already.
+        # Without validation: there may be ten thousand, and their parts are already checked.
         steps[name] = PlannedStep.model_construct(
             do=node.do,
             function=logical(node.do),
@@ -79,7 +79,7 @@ def planned(
             fingerprint=step_graph.fingerprint(logical(node.do), decisive, inputs, digest),
             alias=node.alias,
             turn=turn,
-            # A private step's outputs are shared within the folder of this name only.
+            # The outputs of a private step are shared only within the folder with this name.
             store=f"{place}.{node.do.replace(':', '.')}" if name in private else node.do,
         )
     return steps
@@ -92,9 +92,9 @@ def code_of(
     lab: Path = LAB,
     reach: Callable[[str, Path], dict[str, str]] = code_digest.reach,
 ) -> dict[str, str]:
-    """{file: SHA-256} of the code that a step reaches: by the function that makes it, and by those
-    of the experiment's `folder` that it is told to call; all of the lab's is one entry, and says
-    nothing of files. Raises BadCode."""
+    """{file: SHA-256} of the code that a step reaches: by its function, and by those of the
+    experiment's `folder` that it calls. All of the lab's code is one entry without file names.
+    Raises BadCode."""
     code: dict[str, str] = {}
     for one in own:
         module, _, name = one.partition(":")
@@ -112,17 +112,17 @@ def _known(source: str) -> Text:
 
 
 def text(folder: Path, source: str) -> Text:
-    """The text of this name, or in this file of the experiment's folder. Raises BadText."""
+    """The text with this name, or in this file of the experiment's folder. Raises BadText."""
     return _known(source) if is_known(source) else read_text(source, folder)
 
 
 def is_known(source: str | None) -> bool:
-    """Whether every machine has the text of this name, or there is none."""
+    """Whether every machine has the text of this name (or there is no text)."""
     return source is None or source in ("stdlib", *SHIPPED)
 
 
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
-    """A step's configuration, of one that names a text with the digests of that."""
+    """A step's configuration; if it names a text, with the text's digests."""
     if node.do != "tokenize" or node.config["source"] is None:
         return node.config
     found = read(node.config["source"])
@@ -131,8 +131,8 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
 
 
 def _private(nodes: Mapping[str, Node]) -> set[str]:
-    """What the experiment's own code makes, and what is made of that: nobody else shares it. Each
-    node comes after its inputs."""
+    """The nodes that own code computes, and those that depend on them: nobody else shares them.
+    Each node comes after its inputs."""
     found: set[str] = set()
     for name, node in nodes.items():
         if node.own or any(not found.isdisjoint(these) for these in node.inputs.values()):
@@ -141,9 +141,9 @@ def _private(nodes: Mapping[str, Node]) -> set[str]:
 
 
 def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration without what does not decide the output: how often training saves, how it
-    is computed but for `dtype`, which is more than the order of sums, and what a file is called
-    whose text is told by its digests."""
+    """The configuration without what does not affect the output: how often training saves, how it
+    is computed except `dtype` (which changes more than the order of sums), and the file name of a
+    text that its digests identify."""
     if node.do == "tokenize" and not is_known(config["source"]):
         return {**config, "source": OWN_TEXT}
     if node.do != "train":

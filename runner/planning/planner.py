@@ -1,6 +1,6 @@
-"""Graph → Plan: what would run, to the last default, and what it would cost.
+"""Graph → Plan: what would run, with all defaults filled in, and its cost.
 
-Pure but for reading the text that the figures depend on. Nothing of an experiment is executed.
+Pure, except that it reads the text. Runs nothing of the experiment.
 """
 
 import gc
@@ -27,7 +27,7 @@ from runner.spec import declaration, ladder
 from runner.spec.graph import Graph
 from runner.store.store import Store
 
-NO_FINGERPRINT = "0" * 64  # of what is not yet whole
+NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
 NO_COST = Cost(
     runs=0,
     tokens=0,
@@ -40,14 +40,14 @@ NO_COST = Cost(
 
 
 def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan:
-    """The plan of the experiment in the folder (or file) `path`, without preregistration's seal, in
-    the lab whose checkout it is in.
+    """The plan of the experiment in the folder (or file) `path`, without a preregistration, in the
+    lab whose checkout it is in.
 
-    With a store, what its jobs need of the folder is kept there. `lab` holds the lab's packages.
-    Raises BadExperiment.
+    With a store, it copies what the jobs need from the folder there. `lab` is the folder of the
+    lab's packages. Raises BadExperiment.
     """
     folder = path if path.is_dir() else path.parent
-    gc.disable()  # ten thousand steps are a million objects that all stay; do not look among them
+    gc.disable()  # ten thousand steps are a million live objects; do not scan them
     try:
         plan = make_plan(declaration.load(path), folder, lab)
     finally:
@@ -66,9 +66,9 @@ def make_plan(
     sealed: Preregistration | None = None,
     rung: int = 1,
 ) -> Plan:
-    """The plan of a graph whose own files lie in `folder`, under its sealed preregistration, if it
-    has one; of a ladder this rung. Its code is read and not run. `called` is the folder in the
-    repository, where that is another one. Raises BadExperiment."""
+    """The plan of a graph whose files are in `folder`, with its sealed preregistration if it has
+    one; for a ladder, of this rung. Own code is read and not run. `called` is the folder's path in
+    the repository, if it differs. Raises BadExperiment."""
     experiment, complaints = graph.experiment, Complaints(graph.document)
     texts = cache(partial(planned_steps.text, folder))
     steps = planned_steps.planned(graph, folder, lab, called or str(folder), texts, complaints)
@@ -115,7 +115,7 @@ def make_plan(
 
 
 def _data(graph: Graph, texts: Callable[[str], Text], complaints: Complaints) -> PlannedData | None:
-    """The text that arms train on, which may be too short for their windows."""
+    """The text that arms train on; adds a problem if it is too short for their windows."""
     data = graph.experiment.data
     if data is None:
         return None
@@ -140,8 +140,8 @@ def _data(graph: Graph, texts: Callable[[str], Text], complaints: Complaints) ->
 
 
 def keep(store: Store, plan: Plan, folder: Path) -> None:
-    """Put the experiment's own modules and texts where its jobs find them. Raises BadExperiment
-    where they are no longer those that were planned."""
+    """Copy the own modules and texts to where the jobs find them. Raises BadExperiment if they have
+    changed since they were planned."""
     files = _own_code(plan.steps, folder, plan.compiled)
     same = _digest(files) == plan.code_sha256
     texts = {}
@@ -168,13 +168,13 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 
 def code_folder(plan: Plan) -> str:
-    """Where in the store the plan's own modules lie."""
+    """The folder of the plan's own modules in the store."""
     return f"code/{plan.code_sha256}"
 
 
 def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) -> dict[str, bytes]:
-    """The experiment's files that a job needs: what steps reach and, where Python declares them,
-    that and its lock, which the job compares."""
+    """The experiment's files that a job needs: the code that steps reach and, if Python declares
+    them, that file and its lock, which the job compares."""
     reached = [step.code for step in steps.values() if step.own]
     if compiled:
         reached.append(code_digest.reach(Path(declaration.PYTHON_NAME).stem, folder))
@@ -184,9 +184,10 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 
 def text_folder(step: PlannedStep) -> str | None:
-    """Where in the store the text lies that a `tokenize` step names by a file; None of others.
+    """The folder in the store of the text that a `tokenize` step names by a file; None for other
+    steps.
 
-    The standard library and what ships with the lab are on every machine, and are not kept."""
+    The standard library and the lab's texts are on every machine and are not copied."""
     if step.do != "tokenize" or is_known(step.config["source"]):
         return None
     sha256 = step.config["sha256"]

@@ -1,4 +1,4 @@
-"""What of a preregistration no run of a graph could decide. Pure."""
+"""Predictions that no run of a graph could decide. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,8 +11,8 @@ from runner.spec.graph import Graph
 def undecided(
     graph: Graph, arms: Mapping[str, PlannedArm], predictions: Sequence[Prediction]
 ) -> Said:
-    """Predictions that speak of what is not trained, or that no run could decide, and scores that
-    cannot be compared."""
+    """Predictions about arms that are not trained, or that no run could decide, and scores that are
+    not comparable."""
     where = graph.experiment.arms_at
     for prediction in predictions:
         missing = [name for name in prediction.arms if name not in arms]
@@ -36,8 +36,8 @@ def undecided(
 
 
 def _of_no_law(prediction: Prediction, arms: Mapping[str, PlannedArm]) -> Iterator[str]:
-    """Why a law's arms are not of several sizes, or not smaller than the one that they forecast, so
-    that no run could decide it."""
+    """Why no run could decide a prediction by a law: its arms have too few sizes, or are not
+    smaller than the arm that they forecast."""
     fitted, axis = prediction.exponent or prediction.smaller, prediction.axis
     if not (fitted and axis):
         return

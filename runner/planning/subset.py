@@ -1,7 +1,6 @@
-"""What an approval may leave out of its plan: arms and seeds. Pure. Never more than was planned,
-and never something else.
+"""The subset of a plan that an approval may choose: arms and seeds. Pure. It only removes runs.
 
-    arms=slow,fast seeds=0,1
+arms=slow,fast seeds=0,1
 """
 
 import re
@@ -15,8 +14,8 @@ from runner.schema.record import Narrowing, Plan, PlanRecord
 
 
 def read(words: str, plan: Plan) -> Narrowing | str:
-    """What the words after a command leave of a plan, or why they are no narrowing of it (as a
-    clause, which ends where advice can follow)."""
+    """Parse the words after a command. Returns what remains of the plan, or why they are invalid
+    (as a clause that advice can follow)."""
     known = {"arms": tuple(plan.arms), "seeds": tuple(map(str, plan.seeds))}
     wanted: dict[str, list[str]] = {}
     for word in re.sub(r"\s*,\s*", ",", words.strip()).split():
@@ -43,7 +42,7 @@ def read(words: str, plan: Plan) -> Narrowing | str:
 
 
 def line(narrowing: Narrowing) -> str:
-    """The words that say it; none where it leaves out nothing."""
+    """The words for this subset; empty if it leaves out nothing."""
     said = {"arms": narrowing.arms, "seeds": narrowing.seeds}
     return " ".join(
         f"{key}={','.join(map(str, value))}" for key, value in said.items() if value is not None
@@ -51,7 +50,8 @@ def line(narrowing: Narrowing) -> str:
 
 
 def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
-    """The plan with what is left, its cost and its fingerprint; the same plan if all is left."""
+    """The plan with the remaining runs, its cost and its fingerprint; the same plan if all
+    remain."""
     arms = plan.arms if narrowing.arms is None else narrowing.arms
     left = only(plan, arms, plan.seeds if narrowing.seeds is None else narrowing.seeds)
     same = (len(left.arms), len(left.seeds)) == (len(plan.arms), len(plan.seeds))
@@ -59,14 +59,14 @@ def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
 
 
 def counted(plan: Plan) -> Plan:
-    """The plan with the cost and the fingerprint that follow from the rest of it."""
+    """The plan with cost and fingerprint computed again."""
     plan = plan.model_copy(update={"cost": planning_cost.of(plan)})
     return plan.model_copy(update={"fingerprint": plan_fingerprint.fingerprint(plan)})
 
 
 def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
-    """The plan with these arms and seeds alone, and with the steps that are left of it. Its cost
-    and its fingerprint are as they were."""
+    """The plan with only these arms and seeds and the remaining steps. Cost and fingerprint stay as
+    they were."""
     gone = {
         name for (arm, seed), name in plan.trained().items() if arm not in arms or seed not in seeds
     }
@@ -85,8 +85,8 @@ def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
 
 
 def remaining(proposed: PlanRecord, narrowing: Narrowing | None) -> tuple[Plan, float | None]:
-    """What of a proposed plan an approval leaves, and the seconds by the clock that this may take
-    (None: there were no limits yet)."""
+    """The part of a proposed plan that an approval approves, and its limit of wall time in seconds
+    (None for old plans without limits)."""
     plan, limit = proposed.plan, proposed.limit_seconds
     if plan is None:
         raise AssertionError(f"plan {proposed.n} names problems, and leaves nothing to run")
@@ -97,7 +97,7 @@ def remaining(proposed: PlanRecord, narrowing: Narrowing | None) -> tuple[Plan, 
 
 
 def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:
-    """What is left out of the plan, in sentences."""
+    """What is left out of the plan, as sentences."""
     found = []
     arms, seeds = narrowing.arms, narrowing.seeds
     if gone := [f"`{arm}`" for arm in plan.arms if arms is not None and arm not in arms]:

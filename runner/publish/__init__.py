@@ -1,1 +1,1 @@
-"""What leaves the lab: signed files, W&B, charts, previews."""
+"""Output of the lab: signed files, W&B, charts, previews."""

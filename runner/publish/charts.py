@@ -1,8 +1,8 @@
-"""Pictures of an execution: one Vega-Lite description each, drawn the same anywhere.
+"""Charts of an execution, as Vega-Lite descriptions.
 
-A chart is made once as plain data and drawn as PNG for a comment or as SVG for a page; equal input
-gives equal bytes. The card is white whatever it lies on, colours can be told apart by colour-blind
-eyes, and every line is named at its end.
+A chart is plain data that is drawn as PNG for a comment or as SVG for a page; equal input gives
+equal bytes. The card is white on any background, the colours suit colour-blind readers, and every
+line has its name at its end.
 """
 
 import re
@@ -19,19 +19,19 @@ from scipy.optimize import isotonic_regression
 from runner.schema import record
 
 WIDTH, HEIGHT = 560, 300
-# Okabe and Ito's colours in an order that starts with the two easiest to tell apart.
+# Okabe and Ito's colours; the first two are the easiest to distinguish.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666")
 DASHES = ([1, 0], [6, 3], [2, 2])
 INK, QUIET, HAIRLINE = "#1f2328", "#656d76", "#e5e8eb"
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-TOKENS = "replace(format(datum.value, '~s'), 'G', 'B')"  # how numbers of tokens stand at an axis
-NAME_HEIGHT = 14  # pixels between the names of two lines, at least
+TOKENS = "replace(format(datum.value, '~s'), 'G', 'B')"  # how an axis shows numbers of tokens
+NAME_HEIGHT = 14  # minimum distance in pixels between the names of two lines
 MOST_NAMES = 12
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: tokens seen and training loss in nats a token."""
+    """One line: tokens seen and training loss in nats per token."""
 
     arm: str
     seed: int
@@ -41,12 +41,12 @@ class Curve:
 
 
 def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]:
-    """Training loss over tokens: a thin line for each seed, a bold one for each arm's mean."""
+    """Training loss over tokens: a thin line per seed, a bold one for each arm's mean."""
     curves, means = curves_of(plan, runs)
     arms = [arm for arm in plan.arms if any(curve.arm == arm for curve in curves)]
     if not curves:
         return _empty(plan)
-    # A loss that ran away must not press all others flat; what is cut off is counted aloud.
+    # A diverged loss must not flatten all others; a note counts what is cut off.
     first = max(curve.loss[0] for curve in curves)
     ceiling = first + abs(first) / 2
     shown = [loss for curve in curves for loss in curve.loss if loss <= ceiling]
@@ -112,14 +112,14 @@ def curves_of(plan: record.Plan, runs: Sequence[record.Run]) -> tuple[list[Curve
 
 
 def png(spec: dict[str, Any], scale: float = 2) -> bytes:
-    """The chart as PNG, `scale` pixels for each of its own."""
+    """The chart as PNG, with `scale` pixels per pixel of the description."""
     return vl_convert.vegalite_to_png(spec, scale=scale, ppi=72)
 
 
 def svg(spec: dict[str, Any]) -> str:
     """The chart as an SVG document."""
     drawing = vl_convert.vegalite_to_svg(spec)
-    # Clip paths are numbered on from drawing to drawing; equal charts are to have equal bytes.
+    # Clip paths get new numbers in every drawing; equal charts must have equal bytes.
     numbers: dict[str, int] = {}
     return re.sub(
         r'(id="clip|url\(#clip)(\d+)',
@@ -141,11 +141,12 @@ def _curve(plan: record.Plan, run: record.Run) -> Curve:
 
 
 def _mean(curves: list[Curve]) -> Curve:
-    """The mean over an arm's finished curves (over all, if none is), where each of them reaches."""
+    """The mean over an arm's finished curves (over all, if none is finished), where all of them
+    have values."""
     whole = [curve for curve in curves if curve.finished] or curves
     begin, end = max(c.tokens[0] for c in whole), min(c.tokens[-1] for c in whole)
     at = sorted({tokens for c in whole for tokens in c.tokens if begin <= tokens <= end})
-    if not at:  # curves that have no stretch in common
+    if not at:  # curves without a common range
         return whole[0]
     loss = np.mean([np.interp(at, curve.tokens, curve.loss) for curve in whole], axis=0)
     return Curve(whole[0].arm, -1, True, tuple(at), tuple(map(float, loss)))
@@ -166,7 +167,7 @@ def _names(means: list[Curve], low: float, high: float) -> list[dict[str, Any]]:
     """A name at the end of each bold line, moved apart where lines end close together."""
     ends = sorted((mean.loss[-1], mean.arm) for mean in means[:MOST_NAMES])
     steps = NAME_HEIGHT * (high - low) / HEIGHT * np.arange(len(ends))
-    # The nearest heights, in the same order, that are a name's height or more apart.
+    # The nearest positions in the same order with at least a name's height between them.
     heights = isotonic_regression([end for end, _ in ends] - steps).x
     heights = np.clip(heights, low, max(low, high - steps[-1])) + steps
     right = max(mean.tokens[-1] for mean in means)
@@ -201,7 +202,8 @@ def _empty(plan: record.Plan) -> dict[str, Any]:
 def _finished(
     chart: Any, plan: record.Plan, notes: list[str], **datasets: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The card around a chart, and its data. (Altair would check each row, a second's work.)"""
+    """The card around a chart, and its data. (Altair would check each row, which takes a
+    second.)"""
     printable = "".join(c if c.isprintable() else " " for c in plan.title)
     title = textwrap.wrap(printable, 76, max_lines=2, placeholder=" …") or [plan.experiment]
     chart = card(chart.properties(width=WIDTH), title, notes, frame="group")
@@ -211,7 +213,7 @@ def _finished(
 def card(
     chart: Any, title: str | list[str], subtitle: str | list[str], frame: Any = alt.Undefined
 ) -> Any:
-    """A chart as all of the lab's look: its words above it, quiet axes, no frame."""
+    """A chart in the lab's style: title above it, quiet axes, no frame."""
     words = alt.TitleParams(
         text=title,
         subtitle=subtitle,

@@ -1,11 +1,11 @@
-"""The first records of what a step left, for people to look at.
+"""Previews of outputs: the first records of what a step wrote.
 
-What lies there a stranger wrote, and a file may be made to break who decodes it. So all but plain
-text is decoded by a child (`runner.publish.preview_child`), one for each file, under bubblewrap
-where that works, with little memory and time; it asks for the bytes it needs, and gets some. So it
-works the same on a disk and out of a bucket, and of a file of any size only its beginning is read.
-What the child answers is a stranger's word too: its form is checked, held secrets are taken out,
-what cannot be printed is made visible, and all of it is cut to what a page holds.
+Outputs are untrusted, and a file may be made to break its decoder. So everything except plain text
+is decoded by a child (`runner.publish.preview_child`), one per file, with little memory and time,
+under bubblewrap if that works. The child asks for the bytes it needs, within limits. So it works
+the same for a disk and a bucket, and reads only the beginning of a file of any size. The child's
+answer is untrusted, too: its form is checked, known secrets are removed, unprintable characters are
+made visible, and everything is cut to the size of a page.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ from runner.publish import preview_child
 
 MODULE = "runner.publish.preview_child"
 Kind = Literal["lines", "text", "parquet", "tokens"]
-SECONDS, MEMORY = 20.0, 2 << 30  # that a child may take; bytes of its address space
+SECONDS, MEMORY = 20.0, 2 << 30  # limits of a child; bytes of its address space
 MOST_READ: Mapping[Kind, int] = {  # bytes of one output
     "lines": 1 << 20,
     "text": 1 << 20,
     "parquet": 32 << 20,
-    "tokens": 80 << 20,  # most of it for a tokenizer
+    "tokens": 80 << 20,  # mostly for a tokenizer
 }
-MOST_SAID = 1 << 20  # bytes of a child's line
+MOST_SAID = 1 << 20  # bytes of a child's answer
 ROOM = 6_000  # characters of a preview
 VALUE, NAME = 1_000, 100  # characters of a value, and of its name
 LINES_SHOWN = 40
@@ -46,7 +46,7 @@ LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".yaml", ".yml", ".log")
 PLAIN = (".jsonl", *TEXTS)
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-OUTSIDE = {  # where there is no box
+OUTSIDE = {  # the environment if there is no box
     **ENVIRONMENT,
     "PATH": os.defpath,
     "LANG": "C.UTF-8",
@@ -59,29 +59,29 @@ Read = Callable[[str, int, int], bytes]  # (path in the output, start, length) �
 
 
 class Preview(BaseModel):
-    """What can be shown of a part of an output; `why` says of what not."""
+    """What is shown of a part of an output; `why` says what is not."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     why: str = ""
     about: str = ""
-    records: list[list[tuple[str, str]]] = []  # of each its fields: name and value
+    records: list[list[tuple[str, str]]] = []  # the fields of each: name and value
     text: str | None = None
     tokens: list[tuple[list[Whole], str]] = []  # ids, and the text that they add
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an output that can be shown: a file, or the folder of a token store."""
+    """A part of an output that has a preview: a file, or the folder of a token store."""
 
     name: str
     kind: Kind
-    files: Mapping[str, str]  # {what the child calls it: path in the output}
+    files: Mapping[str, str]  # {name for the child: path in the output}
 
 
 def parts(files: Mapping[str, int]) -> list[Part]:
-    """What of an output can be shown, by path: every token store, the first shard of each split,
-    and texts. Pure."""
+    """The parts of an output that have a preview, by path: every token store, the first shard of
+    each split, and texts. Pure."""
     found: dict[str, Part] = {}
     for path in files:
         top = path.removesuffix(STORE[2])
@@ -103,7 +103,7 @@ def parts(files: Mapping[str, int]) -> list[Part]:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The folders that a file is in, each with its `/`, and "" for the top."""
+    """The folders around a file, each with its `/`, and "" for the top."""
     yield ""
     yield from (path[: at + 1] for at, x in enumerate(path) if x == "/")
 
@@ -121,11 +121,11 @@ def _kind(path: str) -> Kind | None:
 
 
 def look(part: Part, sizes: Mapping[str, int], read: Read, seconds: float = SECONDS) -> Preview:
-    """The first records of a part; `sizes` and `read` are of the output. Whatever is wrong with
-    the files is said in the preview; what `read` raises goes through."""
+    """The preview of a part; `sizes` and `read` access the output. Problems with the files are part
+    of the preview; what `read` raises is raised."""
     named = {name: sizes[path] for name, path in part.files.items()}
     if part.kind in ("lines", "text") and part.name.endswith(PLAIN):
-        # This process can read them, in a hundredth of the time.
+        # Without a child, because it is safe and a hundred times as fast.
         return printable(_here(part, named, read))
     asked = {"kind": part.kind, "files": named, "memory": MEMORY}
     until = time.monotonic() + seconds
@@ -157,7 +157,7 @@ BROKEN = "what reads it broke down over it, or took too much memory or time"
 def _serve(
     into: IO[bytes], out: IO[bytes], asked: object, part: Part, read: Read
 ) -> Preview | None:
-    """Give a child what it asks for, until it says what it has found; None where it never does."""
+    """Answer a child's requests until it sends its result; None if it never does."""
     left = MOST_READ[part.kind]
     try:
         _write(into, json.dumps(asked).encode() + b"\n")
@@ -180,7 +180,7 @@ def _serve(
 
 
 class _Word(BaseModel):
-    """A line of a child's."""
+    """A line from a child."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -195,21 +195,21 @@ def _write(into: IO[bytes], data: bytes) -> None:
 
 @contextlib.contextmanager
 def _child() -> Iterator["subprocess.Popen[bytes]"]:
-    """A child that reads, and is gone afterwards."""
+    """A child that reads, killed at the end."""
     argv = [sys.executable, "-P", "-m", MODULE]
     with contextlib.ExitStack() as stack:
         calls: tuple[int, ...] = ()
         if not bubblewrap.probe():
             calls = stack.enter_context(bubblewrap.filtered())
             argv = bubblewrap.command(bubblewrap.Box(environment=ENVIRONMENT), argv, *calls)
-        stack.enter_context(contextlib.suppress(BrokenPipeError))  # as its pipes are closed
+        stack.enter_context(contextlib.suppress(BrokenPipeError))  # when its pipes are closed
         process = stack.enter_context(
             subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=OUTSIDE,  # a box gives its own
+                env=OUTSIDE,  # a box sets its own
                 cwd="/",
                 pass_fds=calls,
             )
@@ -222,8 +222,8 @@ def _child() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def printable(said: Preview) -> Preview:
-    """The same without held secrets and with every character to be seen, cut to what fits. Pure
-    but for the secrets that are held."""
+    """The preview without known secrets, with unprintable characters made visible, and cut to size.
+    Pure except for the registered secrets."""
     room = ROOM
 
     def fit(words: str, most: int) -> str:
@@ -246,7 +246,7 @@ def printable(said: Preview) -> Preview:
 
 
 def _tokens(said: list[tuple[list[int], str]]) -> list[tuple[list[int], str]]:
-    """A secret may go through many tokens, so that where there is one, all tokens become one."""
+    """A secret may span many tokens, so if there is one, all tokens become one piece."""
     whole = "".join(words for _, words in said)
     if (shown := redact.clean(whole)) != whole:
         return [([], cut(visible(shown), ROOM))]
@@ -259,12 +259,12 @@ def _tokens(said: list[tuple[list[int], str]]) -> list[tuple[list[int], str]]:
     return found
 
 
-GROUP = 8  # ids of one piece
+GROUP = 8  # ids per piece
 
 
 def visible(words: str) -> str:
-    """The words with every character to be seen: `\\x1b`, `\\u202e` for what has no picture. Line
-    breaks, tabs and spaces stay. Pure."""
+    """The text with unprintable characters made visible: `\\x1b`, `\\u202e`. Line breaks, tabs and
+    spaces stay. Pure."""
     return "".join(
         x if x.isprintable() or x in "\n\t" or unicodedata.category(x) == "Zs" else _escape(x)
         for x in words
@@ -276,6 +276,6 @@ def _escape(x: str) -> str:
 
 
 def cut(words: str, most: int) -> str:
-    """At most so many characters, in at most LINES_SHOWN lines, and `…` where there were more."""
+    """At most so many characters on at most LINES_SHOWN lines, and `…` if there were more."""
     few = "\n".join(words.split("\n", LINES_SHOWN)[:LINES_SHOWN])[: max(0, most)]
     return words if few == words else few[: max(0, most - 1)] + "…"

@@ -1,10 +1,9 @@
-"""`python -m runner.publish.preview_child`: decodes the first records of one output, and says what
-it sees.
+"""`python -m runner.publish.preview_child`: decodes the first records of one output.
 
-Started by `runner.publish.preview`, in a box where that works, with little memory and time: what it
-decodes a stranger wrote, and a file may be made to break who reads it. It opens nothing itself. It
-writes `{"read": [file, start, length]}` as a line to stdout and gets a number in a line and so many
-bytes on stdin, or a line `no`; its last line is `{"shown": …}`, a `runner.publish.preview.Preview`.
+Started by `runner.publish.preview`, in a box if that works, with little memory and time: the file
+is untrusted and may be made to break its decoder. It opens nothing itself. It writes `{"read":
+[file, start, length]}` as a line to stdout and gets a line with a number and so many bytes on
+stdin, or a line `no`. Its last line is `{"shown": …}`, a `runner.publish.preview.Preview`.
 """
 
 import gzip
@@ -18,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 CPU = 20  # seconds
-HEAD = 256 << 10  # bytes that are read of lines, and again what these are decompressed to
-RECORDS, FIELDS = 5, 12  # of a preview; and of a record
+HEAD = 256 << 10  # bytes of lines that are read; also the limit after decompression
+RECORDS, FIELDS = 5, 12  # per preview; per record
 VALUE, NAME = 1_200, 120  # characters of a value, and of its name
 TOKENS = 200
-GROUP = 8  # tokens at most that are shown as one, where a character is in several
-SMALL = 64 << 20  # bytes of a tokenizer
+GROUP = 8  # maximum tokens that are shown as one, because they share a character
+SMALL = 64 << 20  # maximum bytes of a tokenizer
 Shown = dict[str, Any]
 
 
@@ -32,11 +31,11 @@ class NotGiven(OSError):
 
 
 class Bad(Exception):
-    """The file is not what its name says; the message goes on after "is not shown: "."""
+    """The file is not what its name says; the message continues "is not shown: "."""
 
 
 class Given(io.RawIOBase):
-    """One file of the output, as far as it is given: seekable, and read by asking."""
+    """One file of the output, as far as it may be read: seekable, reads by request."""
 
     def __init__(self, name: str, size: int, ask: Callable[[str, int, int], bytes]) -> None:
         self.name, self.length, self._ask, self._at = name, size, ask, 0
@@ -64,7 +63,7 @@ class Given(io.RawIOBase):
         return len(data)
 
     def whole(self, most: int) -> bytes:
-        """All of a small file. Raises Bad."""
+        """The content of a small file. Raises Bad."""
         if self.length > most:
             raise Bad(f"its {self.name} has {self.length:,} bytes, and {most:,} is the most")
         self.seek(0)
@@ -83,7 +82,7 @@ def lines(files: Files) -> Shown:
     head = file.read(HEAD)
     content, more = _unpacked(name, head, file.length > len(head))
     whole = content.split(b"\n")
-    last = whole.pop()  # what follows the last line break
+    last = whole.pop()  # the part after the last line break
     found = [_record(line) for line in whole[: 20 * RECORDS] if line.strip()][:RECORDS]
     if last.strip() and len(found) < RECORDS:
         label = f"it is longer than the {len(content):,} bytes that were read, and begins"
@@ -92,14 +91,14 @@ def lines(files: Files) -> Shown:
 
 
 def _unpacked(name: str, head: bytes, more: bool) -> tuple[bytes, bool]:
-    """(content, whether there is more of it), at most HEAD bytes of it."""
+    """(content, whether there is more), at most HEAD bytes."""
     if not name.endswith((".gz", ".zst")):
         return head, more
     import zstandard
 
     file: Any = gzip.GzipFile(fileobj=io.BytesIO(head))
     if name.endswith(".zst"):
-        # Its window is 128 MiB at most, which is the library's own limit for streams.
+        # A window of 128 MiB, the library's own limit for streams.
         library = zstandard.ZstdDecompressor(max_window_size=128 << 20)
         file = library.stream_reader(io.BytesIO(head), read_across_frames=True)
     content = b""
@@ -140,13 +139,13 @@ def _value(value: Any) -> str:
         return _plain(value[:VALUE])
     if isinstance(value, bytes):
         return f"{len(value):,} bytes: {value[:64].hex(' ')}"
-    if not isinstance(value, dict | list | int | float | None):  # a time, say
+    if not isinstance(value, dict | list | int | float | None):  # such as a time
         return _plain(str(value)[:VALUE])
     return _plain(json.dumps(value, ensure_ascii=False, default=str)[:VALUE])
 
 
 def _plain(words: str) -> str:
-    """What UTF-8 cannot hold, half of a surrogate pair, as its escape."""
+    """Surrogates, which UTF-8 cannot encode, as escapes."""
     return words.encode("utf-8", "backslashreplace").decode()
 
 
@@ -155,7 +154,7 @@ def _words(data: bytes) -> str:
 
 
 def text(files: Files) -> Shown:
-    """How a text begins."""
+    """The beginning of a text."""
     ((_, file),) = files.items()
     head = file.read(HEAD // 16)
     about = f"The first {len(head):,} bytes." if file.length > len(head) else ""
@@ -166,7 +165,7 @@ def text(files: Files) -> Shown:
 
 
 def parquet(files: Files) -> Shown:
-    """The first rows of the first row group, and what columns there are."""
+    """The first rows of the first row group, and the names of the columns."""
     import pyarrow
     from pyarrow import parquet as library
 
@@ -174,7 +173,7 @@ def parquet(files: Files) -> Shown:
     pyarrow.set_cpu_count(1)
     pyarrow.set_io_thread_count(1)
     try:
-        # Buffered, so that of each column only the first pages are read.
+        # Buffered, so that only the first pages of each column are read.
         found = library.ParquetFile(
             file,
             buffer_size=64 << 10,
@@ -215,14 +214,14 @@ def _rows(batch: Any) -> list[dict[str, Any]]:
 def _plainly(scalar: Any) -> Any:
     try:
         return scalar.as_py()
-    except (ValueError, OverflowError):  # a time that Python has no word for
+    except (ValueError, OverflowError):  # a time outside Python's range
         return str(scalar.cast("int64").as_py())
 
 
 # ── Tokens ───────────────────────────────────────────────────────────────────────────────────
 
-PLACE = "memory://tokens"  # which the engine opens as it opens a folder
-INDEX = "tokens/c/0"  # the array's first file, whose index stands at its end
+PLACE = "memory://tokens"  # the engine opens it like a folder
+INDEX = "tokens/c/0"  # the array's first file, with its index at the end
 
 
 def tokens(files: Files) -> Shown:
@@ -255,8 +254,8 @@ def tokens(files: Files) -> Shown:
 
 
 def _first_piece(file: Given, pieces: int, most: int) -> bytes:
-    """The array's first file with its first piece and its index, and nothing between."""
-    entry, checksum = 16, 4  # bytes: where a piece begins and how long it is; and of CRC-32C
+    """The array's first file with only its first piece and its index; zeros between."""
+    entry, checksum = 16, 4  # bytes: offset and length of a piece; a CRC-32C
     index = pieces * entry + checksum
     if not index <= file.length <= most:
         raise Bad(f"its {file.name} has {file.length:,} bytes, which no file of tokens has")
@@ -265,14 +264,14 @@ def _first_piece(file: Given, pieces: int, most: int) -> bytes:
     content[end:] = file.read(index)
     start = int.from_bytes(content[end : end + 8], "little")
     length = int.from_bytes(content[end + 8 : end + 16], "little")
-    if start + length <= file.length:  # else there is none, which the engine says
+    if start + length <= file.length:  # otherwise it is missing, which the engine reports
         file.seek(start)
         content[start : start + length] = file.read(length)
     return bytes(content)
 
 
 def pieces(ids: list[int], decode: Callable[[list[int]], str]) -> Iterator[tuple[list[int], str]]:
-    """(ids, the text that they add): one token each, or those that share a character. Pure."""
+    """(ids, the text that they add): single tokens, or tokens that share a character. Pure."""
     begun, shown = 0, ""
     for end in range(1, len(ids) + 1):
         words, group = decode(ids[:end]), ids[begun:end]
@@ -294,7 +293,7 @@ SHOW: Mapping[str, Callable[[Files], Shown]] = {
 
 
 def shown(kind: str, files: Files) -> Shown:
-    """What of these files can be shown, or why nothing can."""
+    """The preview of these files, or why there is none."""
     try:
         return SHOW[kind](files)
     except MemoryError:
@@ -312,11 +311,11 @@ def _first(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Answer one question."""
+    """Answer one request."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU, CPU))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     given, said = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no word of ours
+    os.dup2(2, 1)  # keeps the output of libraries out of the answer
     asked = json.loads(given.readline())
     resource.setrlimit(resource.RLIMIT_AS, (asked["memory"], asked["memory"]))
 
@@ -339,7 +338,7 @@ def _ask(given: BinaryIO, said: BinaryIO, wanted: list[Any]) -> bytes:
 
 
 def _say(said: BinaryIO, word: Mapping[str, Any]) -> None:
-    said.write(json.dumps(word).encode() + b"\n")  # ASCII: half a surrogate pair is no trouble
+    said.write(json.dumps(word).encode() + b"\n")  # in ASCII, which can encode surrogates, too
     said.flush()
 
 

@@ -1,14 +1,14 @@
-"""The lab's word, so that who has a file can tell whether it is the lab's and says what it said.
+"""Signatures, so that anybody with a file can check that the lab wrote it.
 
-A signed file holds one record (a seal, a plan, or the receipt of an execution), its digest, and an
-Ed25519 signature (RFC 8032) over what it is, where it lies and that digest. Nothing is trusted that
-can be computed: fingerprints, seals and verdicts are computed again from what is in the file.
+A signed file contains one record (a seal, a plan, or the receipt of an execution), its digest, and
+an Ed25519 signature (RFC 8032) over its kind, its path and that digest. Everything that can be
+computed is checked: fingerprints, seals and verdicts are computed again from the file's content.
 
-The private key is the bot's alone. The public keys of all that a lab ever signed with are in its
-records (`keys/<id>.json`) and published as `keys.json`. To rotate, make a new key and start the bot
-with it: files that were signed before stay true. A key that was stolen is revoked
-(`keys/<id>.revoked.json`) and no longer published, so that nothing it signs is the lab's word; what
-is on the site is signed again each time that the site is drawn.
+Only the bot has the private key. The public keys of everything that a lab has ever signed are in
+its records (`keys/<id>.json`) and published as `keys.json`. To rotate, make a new key and start the
+bot with it: older files stay valid. A stolen key is revoked (`keys/<id>.revoked.json`) and no
+longer published, so its signatures become invalid; files on the site are signed again with each
+build.
 """
 
 import base64
@@ -48,20 +48,20 @@ from runner.store.store import Store
 
 Kind = Literal["seal", "plan", "receipt"]
 log = logging.getLogger(__name__)
-WHAT: Literal["regatta signed record 1"] = "regatta signed record 1"  # and its form
+WHAT: Literal["regatta signed record 1"] = "regatta signed record 1"  # the version of the format
 ONLY_OWNER = 0o600
 
 
 class BadKey(Exception):
-    """A key cannot be used; the message says why and what to do."""
+    """A key is not usable; the message says why and what to do."""
 
 
 class Forged(Exception):
-    """A file is not what it says; the message names what is wrong, and where."""
+    """A file is not valid; the message says what is wrong, and where."""
 
 
 class PublicKey(Record):
-    """A key that the lab signs with, or has signed with."""
+    """A present or former key of the lab."""
 
     id: str
     ed25519: str  # base64
@@ -69,13 +69,13 @@ class PublicKey(Record):
 
 
 class Revoked(Record):
-    """A key is the lab's no more."""
+    """The key no longer belongs to the lab."""
 
     at: Instant
 
 
 class Receipt(Record):
-    """An execution that is over: what ran, and what came of it."""
+    """An execution that is over: what ran, and the results."""
 
     execution: Execution
     seal: Preregistration | None
@@ -124,12 +124,12 @@ class Key:
 
 
 def key_id(public: bytes) -> str:
-    """Of a public key."""
+    """The id of a public key."""
     return sha256(public).hexdigest()[:16]
 
 
 def make_key(path: Path) -> Key:
-    """Write a new private key that only its owner may read. Raises BadKey where something is."""
+    """Write a new private key that only its owner may read. Raises BadKey if the file exists."""
     key = Key(Ed25519PrivateKey.generate())
     pem = key.private.private_bytes(
         serialization.Encoding.PEM,
@@ -147,7 +147,7 @@ def make_key(path: Path) -> Key:
 
 
 def read_key(path: Path) -> Key:
-    """The private key in a file. Raises BadKey, also where others may read it."""
+    """The private key in a file. Raises BadKey, also if other users may read it."""
     try:
         if path.stat().st_mode & 0o077:
             raise BadKey(f"others may read {path}; chmod 600 {path}")
@@ -162,8 +162,7 @@ def read_key(path: Path) -> Key:
 
 
 def keep(store: Store, key: Key, at: datetime) -> None:
-    """Put the public key among those that the lab has signed with. Raises BadKey for one that was
-    revoked."""
+    """Record a public key of the lab. Raises BadKey if it was revoked."""
     path = f"keys/{key.id}"
     if revoked(store, key.id):
         raise BadKey(f"the key {key.id} is revoked; `regatta key new` makes another one")
@@ -172,19 +171,19 @@ def keep(store: Store, key: Key, at: datetime) -> None:
 
 
 def revoke(store: Store, id: str, at: datetime) -> None:
-    """See to it that nothing signed with this key is the lab's word. Raises BadKey."""
+    """Make all signatures with this key invalid. Raises BadKey."""
     if read(store, f"keys/{id}", PublicKey) is None:
         raise BadKey(f"the records know no key {id}")
     write(store, f"keys/{id}.revoked", Revoked(at=at))
 
 
 def revoked(store: Store, id: str) -> bool:
-    """Whether this key is the lab's no more."""
+    """Whether this key is revoked."""
     return read(store, f"keys/{id}.revoked", Revoked) is not None
 
 
 def in_force(store: Store, key: Key | None) -> Key | None:
-    """The key, if there is one and it is not revoked: then nothing is signed, and that is said."""
+    """The key, unless it is revoked; then a warning is logged and nothing is signed."""
     if key and revoked(store, key.id):
         log.warning(
             "the key %s is revoked, so that nothing is signed; start with a new one", key.id
@@ -194,14 +193,14 @@ def in_force(store: Store, key: Key | None) -> Key | None:
 
 
 def public_keys(store: Store) -> list[bytes]:
-    """All that the lab has signed with and has not revoked, by their ids."""
+    """All keys that the lab has signed with and not revoked, sorted by id."""
     found = names(store, "keys")
     kept = [name for name in found if "." not in name and f"{name}.revoked" not in found]
     return [_bytes(require(store, f"keys/{name}", PublicKey).ed25519) for name in kept]
 
 
 def published(keys: Iterable[bytes]) -> bytes:
-    """`keys.json` of these public keys."""
+    """`keys.json` with these public keys."""
     return to_json({"keys": [{"id": key_id(key), "ed25519": _base64(key)} for key in keys]})
 
 
@@ -243,7 +242,7 @@ def _statement(kind: str, path: str, digest: str) -> bytes:
 
 
 def verify(content: bytes, keys: Mapping[str, bytes]) -> Signed:
-    """What a signed file says, if it is true. `keys` are the lab's public ones, by id. Raises
+    """The content of a signed file, if it is valid. `keys` are the lab's public ones, by id. Raises
     Forged."""
     try:
         said = bounds.plain(content, len(content))
@@ -279,7 +278,7 @@ def _parsed(kind: type[R], said: object, where: str = "") -> R:
 
 
 def _untrue(path: str, record: Signable) -> Iterable[str]:
-    """What does not follow from what the record itself says, in sentences."""
+    """Contradictions within a record, as sentences."""
     if path != place(record):
         yield f"path: such a record lies at {place(record)}, not at {path}"
     match record:
@@ -313,7 +312,7 @@ def _untrue(path: str, record: Signable) -> Iterable[str]:
 
 
 def receipt(store: Store, execution: Execution, seal: Preregistration | None) -> Receipt | None:
-    """The receipt of an execution, as its records tell it; None while it has not ended."""
+    """The receipt of an execution from its records; None until it has ended."""
     result = read(store, f"executions/{execution.id}/result", Result)
     if result is None:
         return None
@@ -324,7 +323,7 @@ def receipt(store: Store, execution: Execution, seal: Preregistration | None) ->
 
 
 def place(record: Signable) -> str:
-    """Where a record lies below `records/`."""
+    """The path of a record below `records/`."""
     match record:
         case Preregistration():
             return f"preregistrations/{record.repository}/{record.issue}/1"

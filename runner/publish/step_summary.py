@@ -1,4 +1,4 @@
-"""Steps in words and as a chart."""
+"""Steps as text and as a chart."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -9,14 +9,14 @@ from runner.schema.record import PlannedStep, StepEnd
 
 
 def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
-    """The steps, each after its inputs, otherwise as they stand."""
+    """The steps, each after its inputs, otherwise in their order."""
     place = {name: number for number, name in enumerate(steps)}
     needs = {name: sorted(step.needs, key=place.__getitem__) for name, step in steps.items()}
     return {name: steps[name] for name in step_graph.order(needs)}
 
 
 def ended(end: StepEnd) -> str:
-    """How a step ended, in words."""
+    """How a step ended, as text."""
     if end.seconds is None or end.made_at is None:
         return end.why
     took = f"in {duration(end.seconds)} on {end.host}"
@@ -24,7 +24,7 @@ def ended(end: StepEnd) -> str:
 
 
 def mermaid(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
-    """The lines of a flow chart for a Markdown page."""
+    """The lines of a Mermaid flow chart for Markdown."""
     numbers = {name: f"s{number}" for number, name in enumerate(ordered(steps))}
     yield "flowchart LR"
     for name, number in numbers.items():

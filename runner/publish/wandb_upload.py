@@ -1,10 +1,10 @@
-"""The lab's runs for W&B: written offline when their execution is over, and then uploaded.
+"""Uploads the lab's runs to W&B: they are written offline when their execution is over, then
+uploaded.
 
-A child without the key writes them from the figures that the lab believes
-(`runner.publish.wandb_writer`); jobs write nothing for W&B. `wandb sync` uploads them with
-WANDB_API_KEY, which is in the lab's own environment alone. Its word is taken only when it has left
-its mark beside a run's file; then a record says so, and the run is not uploaded again. Nothing here
-can fail an execution.
+A child without the key writes them from the lab's own figures (`runner.publish.wandb_writer`); jobs
+write nothing for W&B. `wandb sync` uploads them with WANDB_API_KEY, which only the lab's own
+environment has. An upload counts as done only when W&B has left its mark beside a run's file; then
+a record says so, and the run is not uploaded again. Failures here cannot fail an execution.
 """
 
 import logging
@@ -25,7 +25,7 @@ from runner.store.store import Store
 
 PROJECT = "regatta"
 KEY = "WANDB_API_KEY"
-# What an operator may say besides, of W&B and of the way to it.
+# Other variables for W&B and its network that an operator may set.
 ALSO = (
     *("WANDB_BASE_URL", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"),
     *("https_proxy", "http_proxy", "no_proxy"),
@@ -33,14 +33,14 @@ ALSO = (
 WRITING = (sys.executable, "-m", "runner.publish.wandb_writer")
 WANDB = (sys.executable, "-m", "wandb")
 MAY_TAKE = 600.0  # seconds to write the runs of one execution, and as many to upload them
-LOOK_EVERY = 60.0  # seconds between two looks for executions that are over
-RETRY_AFTER = 600.0  # seconds until what went wrong is tried again
+LOOK_EVERY = 60.0  # seconds between two looks for finished executions
+RETRY_AFTER = 600.0  # seconds until a failed upload is retried
 
 log = logging.getLogger(__name__)
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the lab can upload to W&B."""
+    """Whether the lab has a key for W&B."""
     return bool(environment.get(KEY))
 
 
@@ -55,10 +55,10 @@ def upload(
     environment: Mapping[str, str] = os.environ,
     command: Sequence[str] = WANDB,
 ) -> tuple[list[str], list[str]]:
-    """Upload the runs of an execution that is over, as far as they have figures and are not there.
+    """Upload the runs of a finished execution that have figures and are not there yet.
 
-    Returns the runs that have been uploaded, now or before, and in sentences what went wrong.
-    The key is in `environment`; `command` is W&B's command line.
+    Returns the runs that are uploaded, now or before, and errors as sentences. The key is in
+    `environment`; `command` is W&B's command line.
     """
     plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
     runs = [run_name(arm, seed) for arm, seed in plan.runs()]
@@ -66,7 +66,7 @@ def upload(
     due = [run for run in runs if run not in there and _has_figures(store, execution, run)]
     if not due:
         return there, []
-    if store.place("work") != Path(store.root, "work"):  # its child has no key for a bucket either
+    if store.place("work") != Path(store.root, "work"):  # the child has no key for a bucket either
         return there, ["so far runs go to W&B from a store that is one folder only"]
     troubles: list[str] = []
     with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as folder:
@@ -86,8 +86,8 @@ def upload(
 
 
 def keep_uploading(store: Store, stop: threading.Event) -> None:
-    """Upload what is due, again and again until `stop` is set."""
-    due: dict[str, float] = {}  # when an execution is looked at again
+    """Upload what is due, until `stop` is set."""
+    due: dict[str, float] = {}  # when each execution is looked at again
     while wanted() and not stop.wait(LOOK_EVERY):
         for execution in record.names(store, "executions"):
             if stop.is_set() or due.get(execution, 0) > time.monotonic():
@@ -97,7 +97,7 @@ def keep_uploading(store: Store, stop: threading.Event) -> None:
                 if not record.read(store, f"executions/{execution}/result", record.Result):
                     continue
                 _, troubles = upload(store, execution)
-            except Exception as error:  # a full disk, say
+            except Exception as error:  # such as a full disk
                 troubles = [repr(error)]
             for trouble in troubles:
                 log.warning("%s: %s", execution, trouble)
@@ -114,14 +114,14 @@ def _has_figures(store: Store, execution: str, run: str) -> bool:
 
 
 def _write(store: Store, execution: str, runs: Sequence[str], scratch: Path) -> str | None:
-    """Have a child write `runs` below `scratch/wandb`. Returns what went wrong, None: nothing."""
+    """Let a child write `runs` below `scratch/wandb`. Returns its error; None if there is none."""
     told = {"WANDB_DIR": str(scratch), "WANDB_MODE": "offline"}
     code, words = _call([*WRITING, str(store.root), execution, *runs], scratch, told)
     return None if code == 0 else words[-300:] or f"exit code {code}"
 
 
 def _sync(scratch: Path, environment: Mapping[str, str], command: Sequence[str]) -> str:
-    """Let W&B have what lies in `scratch/wandb`. Returns its last words."""
+    """Upload `scratch/wandb` to W&B. Returns the last output."""
     told = {name: environment[name] for name in (KEY, *ALSO) if name in environment}
     entity = environment.get("WANDB_ENTITY")
     whose = ["--project", environment.get("WANDB_PROJECT") or PROJECT]
@@ -131,8 +131,8 @@ def _sync(scratch: Path, environment: Mapping[str, str], command: Sequence[str])
 
 
 def _call(command: list[str], scratch: Path, told: dict[str, str]) -> tuple[int, str]:
-    """Run a command of W&B's, which of our environment knows only what it is `told`, and writes
-    what is gone at its end below `scratch/home`. Returns its exit code and what it said."""
+    """Run a command of W&B's with only the environment `told`, and a temporary home below
+    `scratch/home`. Returns its exit code and its output."""
     home, output = scratch / "home", scratch / "output"
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),

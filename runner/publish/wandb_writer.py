@@ -2,8 +2,8 @@
 <run> …`.
 
 `runner.publish.wandb_upload` starts it when an execution is over. It writes each run as an offline
-run below WANDB_DIR, from the figures that the lab believes, and is told of no key and no network.
-It is a child so that W&B's threads, hooks and trouble stay out of the lab.
+run below WANDB_DIR, from the lab's own figures, without a key and without network. It is a child so
+that W&B's threads, hooks and errors stay out of the lab.
 """
 
 import sys
@@ -21,7 +21,7 @@ from runner.store.store import Store
 
 
 def main(root: Path, execution: str, names: Sequence[str]) -> None:
-    """Write the runs `names` of an execution that is over."""
+    """Write the runs `names` of a finished execution."""
     store = Store(root)
     plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
     trained = plan.trained()
@@ -56,7 +56,7 @@ def _write(
         },
         settings=wandb.Settings(
             mode="offline",
-            host=PROJECT,  # and not this machine's name
+            host=PROJECT,  # not this machine's name
             console="off",
             silent=True,
             symlink=False,

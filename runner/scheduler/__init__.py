@@ -1,1 +1,1 @@
-"""Who runs next and what a budget allows; the same rules played on a virtual clock."""
+"""The queue: which execution starts next, budgets, and a simulation of both."""

@@ -1,6 +1,6 @@
-"""Approval: what a run takes of the cluster and of its person's budget, or why it may not.
+"""Admission: what a run takes of the cluster and of its person's budget, or why it may not run.
 
-Device-hours are set aside here, and given back by `runner.scheduler.queue_state` when the run ends.
+Device-hours are reserved here, and released by `runner.scheduler.queue_state` when the run ends.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from runner.scheduler.queue_state import HOUR, Entry, Priority, Queue, Request, 
 
 
 class Refused(Exception):
-    """What was asked for cannot be approved; the message says why."""
+    """The request cannot be approved; the message says why."""
 
 
 def admit(
     requests: Sequence[Request], queue: Queue, cluster: Cluster, policy: Policy
 ) -> list[Entry]:
-    """The entries of what is approved together, for `Queue.add`, with device-hours set aside.
+    """The entries for requests that are approved together, for `Queue.add`, with reserved
+    device-hours.
 
-    Raises Refused where one of them fits in no pool or all together not into a budget.
+    Raises Refused if one of them fits in no pool, or all together exceed a budget.
     """
     entries = [entry_of(request, cluster) for request in requests]
     for entry in entries:
@@ -41,7 +42,7 @@ def admit(
 
 
 def entry_of(request: Request, cluster: Cluster) -> Entry:
-    """What is to be set aside for it; in no pool, where none has so many devices of its kind."""
+    """The reservation for a request; without a pool if none has so many devices of its kind."""
     pools = cluster.pools_for(request.kind, request.count)
     devices = pools[0].held(request.count) if pools else request.count
     return Entry(
@@ -62,9 +63,9 @@ def _too_large(request: Request, cluster: Cluster) -> str:
 
 
 def priority_of(runs: int, seconds: int) -> Priority:
-    """The priority of an experiment by its size: so many runs, so long each.
+    """The priority of an experiment by its size: number of runs and seconds per run.
 
-    Size cannot be claimed, as a name could: one or two runs of up to a quarter of an hour are
+    Size cannot be faked, as a name could: one or two runs of up to a quarter of an hour are
     debugging, more than twelve runs are a sweep.
     """
     if runs <= 2 and seconds <= HOUR // 4:

@@ -1,6 +1,6 @@
-"""What executions that were approved on GitHub hold, and what they took of people's budgets or set
-aside: read from records, so that nothing is lost when the bot is restarted. Whose turn it is,
-`runner.scheduler.live_queue` says from the same."""
+"""What approved executions hold, and what they used or reserved of people's budgets. Derived from
+records, so a restart of the bot loses nothing. `runner.scheduler.live_queue` derives the queue from
+the same records."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,23 +22,23 @@ from runner.schema.record import (
 )
 from runner.store.store import Store
 
-OVERHEAD = 60  # seconds that a job is expected to take besides: to start, compile and evaluate
+OVERHEAD = 60  # seconds that a job needs in addition: to start, compile and evaluate
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What one execution takes, or has taken, of one kind of its person's budget."""
+    """The use of one kind of device by one execution, for its person's budget."""
 
-    person: int  # id of who approved it
+    person: int  # id of the person who approved it
     kind: str
     device_hours: float
-    ended: datetime | None = None  # None: it is set aside
+    ended: datetime | None = None  # None: it is reserved
 
 
 def set_aside(
     person: int, plan: Plan, seconds: float, ended: datetime | None = None
 ) -> list[Spending]:
-    """What the plan's execution takes in this time at most, by kind."""
+    """The maximum use of the plan's execution within this time, by kind."""
     return [
         Spending(person, kind, count * seconds / 3600, ended)
         for kind, count in sorted(limits.at_once(plan).items())
@@ -51,8 +51,8 @@ def over_budget(
     budgets: Mapping[str, float],
     now: datetime,
 ) -> str | None:
-    """Why `wanted`, which is of one person, breaks one of the budgets (device-hours a person and
-    calendar month, UTC, by kind), as a clause; None where it breaks none."""
+    """Why `wanted`, all by one person, exceeds one of the budgets (device-hours per person and
+    calendar month, UTC, by kind), as a clause; None if it exceeds none."""
     persons = {one.person for one in wanted}
     mine = [
         one
@@ -83,19 +83,20 @@ def same_month(one: datetime, other: datetime) -> bool:
 
 @dataclass(frozen=True)
 class Life:
-    """What of an execution's records queue and budgets are made from. Times are Unix seconds."""
+    """The parts of an execution's records that queue and budgets need. Times are Unix seconds."""
 
     request: Request
     claimed: int | None = None  # its first attempt
     ended: int | None = None
-    stopped: bool = False  # or it was asked to
-    spent: Sequence[Spending] = ()  # while it has not ended, what its approval set aside
+    stopped: bool = False  # stopped, or somebody asked to
+    spent: Sequence[Spending] = ()  # until it ends, what its approval reserved
 
 
 def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
-    """What an execution of `plan` takes: the devices that its largest part asks for, all along.
+    """The request of an execution of `plan`: the devices of its largest part, for its whole
+    duration.
 
-    It is expected to take what it takes at poor utilisation.
+    The expected duration is that at poor utilisation.
     """
     most = limits.largest(plan)
     longest = max((arm.model_flops or 0 for arm in plan.arms.values()), default=0)
@@ -103,7 +104,7 @@ def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
     slow = plan.cost.seconds[1]
     return Request(
         name=name,
-        person=person.lower(),  # GitHub's logins are the same in either case
+        person=person.lower(),  # GitHub's logins ignore case
         priority=priority_of(plan.cost.runs, math.ceil(slow * share)),
         kind=most.kind,
         count=most.count,
@@ -113,18 +114,19 @@ def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
 
 
 class Ledger:
-    """Reads a store's records; those of what has ended once. Changes nothing."""
+    """Reads a store's records, and caches those of ended executions. Changes nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, Life | None] = {}  # None: it was started by hand
+        self._known: dict[str, Life | None] = {}  # None: started by hand
 
     def lives(self) -> Iterator[Life]:
-        """Of every execution that was approved on GitHub."""
+        """One for every execution that was approved on GitHub."""
         return filter(None, map(self._life, record.names(self._store, "executions")))
 
     def about_to_be(self) -> Iterator[Life]:
-        """Of approvals on record whose executions are not, because the bot died between the two."""
+        """One for each recorded approval whose execution is not recorded, because the bot died in
+        between."""
         known = set(record.names(self._store, "executions"))
         for approval, proposed in _approvals(self._store):
             if approval.execution not in known and proposed.plan:
@@ -134,7 +136,7 @@ class Ledger:
                 yield Life(request_of(id, proposed.plan, by.login, approval.at), spent=spent)
 
     def spendings(self) -> Iterator[Spending]:
-        """What all of them took or set aside."""
+        """The use and the reservations of all of them."""
         for life in (*self.lives(), *self.about_to_be()):
             yield from life.spent
 
@@ -146,7 +148,7 @@ class Ledger:
         budgets: Mapping[str, float],
         now: datetime,
     ) -> str | None:
-        """Why a person may not have `plan` run for `limit` seconds, as `over_budget` says it."""
+        """Why a person may not run `plan` for `limit` seconds, see `over_budget`."""
         wanted = set_aside(person, plan, limit or limits.LEAST)
         return over_budget(wanted, self.spendings(), budgets, now) if budgets else None
 
@@ -188,13 +190,13 @@ def _spent(
         return [
             Spending(by, used.kind, used.device_seconds / 3600, result.at) for used in result.used
         ]
-    # Of steps that were stopped, and of those that failed, nobody knows what they took.
+    # For stopped and failed steps, the use is unknown.
     seconds = max(0.0, (result.at - claimed.at).total_seconds())
     return set_aside(by, plan, seconds, result.at)
 
 
 def _approvals(store: Store) -> Iterator[tuple[Approval, PlanRecord]]:
-    """What was approved, each with its plan."""
+    """All approvals, each with its plan."""
     for repository in record.names(store, "approvals"):
         for pull in record.names(store, f"approvals/{repository}"):
             place = f"{repository}/{pull}"

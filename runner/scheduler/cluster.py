@@ -1,7 +1,7 @@
-"""cluster.yaml → Described: a cluster that need not exist, the rules that hold there, its luck.
+"""cluster.yaml → Described: a cluster (real or not), its rules and its faults.
 
-It is read as an experiment is (`runner.spec.declaration`): every complaint names file, line, field
-and, where there is one, the near miss. `examples/cluster.yaml` shows every key.
+It is read like an experiment (`runner.spec.declaration`): every error names file, line, field and a
+did-you-mean if there is one. `examples/cluster.yaml` shows every key.
 """
 
 import math
@@ -27,14 +27,14 @@ from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedArm, Resources, run
 MAX_DEVICES = 1_000_000
 MAX_RUNS = 100_000
 
-PoolName = Annotated[str, StringConstraints(pattern=r"^[^\pC]{1,80}$")]  # it can be shown
+PoolName = Annotated[str, StringConstraints(pattern=r"^[^\pC]{1,80}$")]  # printable
 Hours = Annotated[float, Field(gt=0, le=100_000)]
 Share = Annotated[float, Field(gt=0, le=1_000_000)]
 Amount = Annotated[float, Field(ge=0, le=1e12)]
 
 
 class BadCluster(BadExperiment):
-    """A cluster that cannot be read; `problems` says all that was found."""
+    """A cluster cannot be read; `problems` has everything that was found."""
 
 
 class _Pool(Config):
@@ -60,20 +60,20 @@ class _Policy(Config):
 
 
 class Synthetic(Config):
-    """A load to study: experiments of one to sixty-four runs that arrive evenly over some days.
+    """A synthetic load: experiments of one to sixty-four runs that arrive evenly over some days.
 
     Two in five are debugging (one run of some minutes), two in five have 1 to 6 runs, one in five
     is a sweep of 16 to 64. Person n submits in proportion to 1/n. Durations are log-normal, sizes
     powers of two, pools chosen in proportion to their devices: the shapes that logs of shared
     machines show (Feitelson, "Workload Modeling for Computer Systems Performance Evaluation",
-    2015). A run takes 40 % to 100 % of what is expected of it.
+    2015). A run takes 40 % to 100 % of its expected time.
     """
 
     runs: Annotated[int, Field(ge=0, le=MAX_RUNS)] = 0
     people: Annotated[int, Field(gt=0, le=10_000)] = 10
     days: Annotated[float, Field(gt=0, le=10_000)] = 1.0
-    median_hours: Annotated[float, Field(gt=0, le=10_000)] = 2.0  # of a run that is no debugging
-    largest: Annotated[float, Field(gt=0, le=1)] = 0.125  # share of its pool that a run may take
+    median_hours: Annotated[float, Field(gt=0, le=10_000)] = 2.0  # of a run that is not debugging
+    largest: Annotated[float, Field(gt=0, le=1)] = 0.125  # maximum fraction of its pool for one run
     checkpoint_minutes: Annotated[float, Field(gt=0, le=100_000)] = 15.0
 
 
@@ -87,13 +87,13 @@ class _File(Config):
 
 @dataclass(frozen=True)
 class Described:
-    """A cluster, its rules and its luck."""
+    """A cluster, its rules and its faults."""
 
     file: str
     cluster: Cluster
     policy: Policy
     faults: Faults
-    prices: Mapping[str, float | None]  # US$ a device-hour, by pool
+    prices: Mapping[str, float | None]  # US$ per device-hour, by pool
     synthetic: Synthetic
 
 
@@ -101,8 +101,7 @@ class Described:
 
 
 def load(file: Path, kinds: Mapping[str, Kind]) -> Described:
-    """Read the cluster that `file` describes, of a lab with these kinds of device. Raises
-    BadCluster."""
+    """Read the cluster in `file`, of a lab with these kinds of device. Raises BadCluster."""
     words = "there is no such file; a cluster is described in YAML: see examples/cluster.yaml"
     try:
         return parse(problems.text_of(file, words), str(file), kinds)
@@ -111,9 +110,8 @@ def load(file: Path, kinds: Mapping[str, Kind]) -> Described:
 
 
 def parse(text: str, file: str, kinds: Mapping[str, Kind] | None = None) -> Described:
-    """Read the text of a cluster.yaml, of a lab with these kinds of device (None: those that every
-    lab has); `file` is how complaints call it. Raises BadCluster with every problem found, in the
-    order of their lines."""
+    """Read the text of a cluster.yaml, of a lab with these kinds of device (None: the defaults);
+    errors name the file as `file`. Raises BadCluster with every problem, by line."""
     kinds = kinds or lab_config.defaults().devices
     example = "; examples/cluster.yaml shows how a cluster is described"
     try:
@@ -149,7 +147,7 @@ def _described(whole: _File, file: str, kinds: Mapping[str, Kind]) -> Described:
 
 
 def _senseless_pools(whole: _File, kinds: Mapping[str, Kind]) -> Said:
-    """What is well formed and still no pool."""
+    """Problems with well-formed pools."""
     for name, pool in whole.pools.items():
         if pool.kind not in kinds:
             words = f"no kind of device `{pool.kind}` is known, only {listed(kinds)}"
@@ -198,12 +196,12 @@ def _price(pool: _Pool, kind: Kind) -> float | None:
 
 
 def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submission:
-    """The runs of a plan: its arms with each seed, or what its steps train. They arrive together;
-    what other steps do is not counted, nor are runs whose model is the experiment's own
-    (`plan.cost.uncounted`): how long these take, nobody knows beforehand.
+    """The runs of a plan: its arms with each seed, or what its steps train. They arrive together.
+    Other steps are not counted, nor runs of an own model (`plan.cost.uncounted`), whose duration is
+    unknown.
 
-    Each is expected to take what it takes at poor utilisation, and takes something between that and
-    what it takes at good one; how much, depends on seed and name.
+    Each run is expected to take its time at poor utilisation, and takes something between that and
+    its time at good utilisation, depending on seed and name.
     """
     runs = dict(_runs(plan))
     times = {run: _seconds(plan, arm, resources) for run, (arm, resources) in runs.items()}
@@ -229,7 +227,7 @@ def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submissio
 
 
 def _runs(plan: Plan) -> Iterator[tuple[str, tuple[PlannedArm, Resources]]]:
-    """Each run whose FLOPs are known: what it trains, and on what."""
+    """Each run whose FLOPs are known: its arm and its devices."""
     trained = plan.trained()
     for arm, seed in plan.runs():
         step = plan.steps.get(trained.get((arm, seed), ""))
@@ -239,14 +237,14 @@ def _runs(plan: Plan) -> Iterator[tuple[str, tuple[PlannedArm, Resources]]]:
 
 
 def _seconds(plan: Plan, arm: PlannedArm, on: Resources) -> tuple[float, float]:
-    """How long a run of this arm of the plan takes at good and at poor utilisation."""
+    """The seconds of a run of this arm at good and at poor utilisation."""
     peak = plan.kinds[on.kind].peak_flops * on.count
     good, poor = ((arm.model_flops or 0) / use / peak for use in UTILISATION)
     return good, poor
 
 
 def synthetic(load: Synthetic, cluster: Cluster, seed: int) -> Iterator[Submission]:
-    """A load as `Synthetic` describes it."""
+    """The load that `Synthetic` describes."""
     chance = random.Random(f"{seed}/synthetic")
     people = [f"person-{n + 1}" for n in range(load.people)]
     activity = [1 / (n + 1) for n in range(load.people)]

@@ -1,16 +1,15 @@
-"""Whose turn it is: the executions of a lab as the queue that `runner.scheduler.queue_order`
-decides from.
+"""The queue of a lab's executions, for the decisions of `runner.scheduler.queue_order`.
 
-All of it is derived from records at each look, so that nothing is lost when the bot is restarted.
-An execution that was approved and has claimed no attempt waits; one that has, and has no result,
-holds its devices, from training to evaluation and also while a lost attempt is followed by the
-next. It counts as one run on its `resources`, because one job trains its arms and seeds one after
-another. Its person is who approved it. In which pool it lies is not on record, so that slices are
-dealt out anew each time. What `regatta run` starts stands in no line.
+It is derived from records at each look, so a restart of the bot loses nothing. An approved
+execution without an attempt waits; one with an attempt and without a result holds its devices, from
+training to evaluation, also between a lost attempt and the next. It counts as one run on its
+`resources`, because one job trains its arms and seeds in sequence. Its person is the approver. Its
+pool is not recorded, so slices are assigned anew each time. Executions of `regatta run` do not
+queue.
 
-A budget is for a calendar month (UTC): what ended in it counts, and what has not ended. A training
-that takes longer than was expected goes on, up to the limit of its approval
-(`runner.planning.limits`), and what it uses counts.
+A budget is per calendar month (UTC): it counts what ended in the month, and what has not ended. A
+training that takes longer than expected continues up to the limit of its approval
+(`runner.planning.limits`), and its use counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,15 +24,15 @@ from runner.scheduler.queue_state import Entry, Queue, Start
 from runner.schema.record import Plan
 from runner.store.store import Store
 
-FRESH = 15  # seconds for which an answer holds while nothing came, began or ended
+FRESH = 15  # seconds for which an answer is cached while nothing is added, starts or ends
 
 
 # ── The queue ────────────────────────────────────────────────────────────────────────────────
 
 
 def queue_of(lives: Iterable[Life], cluster: Cluster, policy: Policy, now: int) -> Queue:
-    """The queue that these executions make at `now`. What the cluster has become too small for
-    since its approval is in no pool."""
+    """The queue of these executions at `now`. An execution that no longer fits the cluster has no
+    pool."""
     queue = Queue(policy.half_life)
     holding: list[tuple[int, Entry]] = []
     for life in lives:
@@ -45,18 +44,19 @@ def queue_of(lives: Iterable[Life], cluster: Cluster, policy: Policy, now: int) 
                     entry.account, used, life.ended, same_month(_at(life.ended), _at(now))
                 )
             continue
-        if since is not None:  # it may have taken more already than was set aside
+        if since is not None:  # it may have used more than was reserved
             entry = replace(entry, reserved=max(entry.reserved, (now - since) * entry.devices))
             holding.append((since, entry))
         queue.add(entry)
-    # Who has the fewest places to be comes first, so that those with a choice find what is left.
+    # Those with the fewest possible pools come first, so that the others take what remains.
     for since, entry in sorted(holding, key=lambda one: (len(one[1].pools), one[0], one[1].name)):
         queue.begin(_placed(entry, cluster, queue), since)
     return queue
 
 
 def _placed(entry: Entry, cluster: Cluster, queue: Queue) -> Start:
-    """Free slices for what runs; if there are too few (the cluster has shrunk), those there are."""
+    """Free slices for a running execution; if there are too few (the cluster has shrunk), all of
+    them."""
     pools = {pool.name: pool for pool in cluster.pools}
     fitting, most = "", 0
     for pool in (pools[name] for name in entry.pools):
@@ -72,7 +72,8 @@ def _placed(entry: Entry, cluster: Cluster, queue: Queue) -> Start:
 
 
 class Turns:
-    """Says from a store's records whose turn it is on a described cluster. Changes nothing."""
+    """Answers from a store's records whether an execution may start on a described cluster. Changes
+    nothing."""
 
     def __init__(self, store: Store, described: Described) -> None:
         self.ledger = Ledger(store)
@@ -81,7 +82,7 @@ class Turns:
         self._last: tuple[list[Life], int, dict[str, Place]] | None = None
 
     def waiting(self, now: datetime) -> Mapping[str, Place]:
-        """The executions that may not begin yet, and their places. Any other one may."""
+        """The executions that may not start yet, with their places. All others may."""
         lives, at = self._lives(), _seconds(now)
         if self._last and self._last[0] == lives and 0 <= at - self._last[1] < FRESH:
             return self._last[2]
@@ -96,7 +97,7 @@ class Turns:
         return places
 
     def refusal(self, plan: Plan, person: str, now: datetime) -> str | None:
-        """Why `person` may not approve `plan` now, in a sentence; None: they may."""
+        """Why `person` may not approve `plan` now, as a sentence; None if they may."""
         at = _seconds(now)
         lives = [*self._lives(), *self.ledger.about_to_be()]
         queue = queue_of(lives, self._cluster, self._policy, at)

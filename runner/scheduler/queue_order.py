@@ -1,23 +1,24 @@
-"""Who goes next and on which devices, and when the others can expect to: the rules of sharing.
+"""The rules of sharing: which run starts next, on which devices, and when the others can expect to
+start.
 
-- A run takes whole slices of one pool of its kind, so that it holds as few devices as it can; where
-  several pools allow that, the first of them that has room, large slices before small ones. Devices
-  handed out one by one are slices of one device.
-- Approval sets aside, from its person's budget for that kind, the device-hours that a run is
-  expected to need, or is refused (`runner.scheduler.admission`). A run that has spent them is
-  ended; what it did not need is free again when it ends.
-- Next is, first, whatever waits past its date (an hour after approval for debugging, a day for
-  runs, a week for sweeps), the earliest date first: so nobody starves. Else debugging goes before
-  runs and these before sweeps; then the person goes first who has lately used the least of that
-  kind for their share (device-hours, halved each week, those of what runs now counted as if they
-  were done); of one person, what was approved first.
-- The first that finds too few free slices has them reserved where enough are expected to be free
-  soonest. Those behind it start there only if that does not delay it: EASY backfilling (Lifka, "The
+- A run takes whole slices of one pool of its kind, so that it holds as few devices as possible. If
+  several pools allow that, it takes the first with room, large slices before small ones. Devices
+  that are assigned one by one are slices of one device.
+- Approval reserves, from the person's budget for that kind, the device-hours that a run is expected
+  to need, or is refused (`runner.scheduler.admission`). A run that has used them up is ended; what
+  it did not need is released when it ends.
+- First come runs that wait past their date (an hour after approval for debugging, a day for runs, a
+  week for sweeps), the earliest date first, so nobody starves. Then debugging comes before runs and
+  these before sweeps; then the person who has recently used the least of that kind for their share
+  (device-hours, halved each week; current runs count as if they were done); for one person, the
+  earliest approval.
+- The first run with too few free slices gets a reservation where enough are expected to be free
+  soonest. Later runs start there only if that does not delay it: EASY backfilling (Lifka, "The
   ANL/IBM SP scheduling system", 1995; Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
-- A preempted run goes back to its place, and goes on from its last checkpoint.
+- A preempted run returns to its place, and continues from its last checkpoint.
 
-`schedule` and `forecast` read a queue and change nothing; whoever starts and ends runs tells the
-queue (`Queue.begin`, `finish`, `preempt`). Times are whole seconds on one clock.
+`schedule` and `forecast` read a queue and change nothing; the caller that starts and ends runs
+updates the queue (`Queue.begin`, `finish`, `preempt`). Times are whole seconds on one clock.
 """
 
 import math
@@ -46,20 +47,20 @@ PATIENCE: dict[Priority, int] = {"debugging": HOUR, "run": 24 * HOUR, "sweep": W
 
 @dataclass(frozen=True)
 class Pool:
-    """So many slices of one size and kind; a slice is taken whole."""
+    """A number of slices of one size and kind; a slice is taken whole."""
 
     name: str
     kind: str
     slices: int
-    size: int = 1  # devices of one slice
+    size: int = 1  # devices per slice
 
     @property
     def devices(self) -> int:
-        """Of all slices together."""
+        """In all slices together."""
         return self.slices * self.size
 
     def held(self, count: int) -> int:
-        """The devices of the slices that `count` devices take."""
+        """The devices in the slices that `count` devices need."""
         return -(-count // self.size) * self.size
 
 
@@ -70,8 +71,8 @@ class Cluster:
     pools: tuple[Pool, ...]
 
     def pools_for(self, kind: str, count: int) -> tuple[Pool, ...]:
-        """Where a run on `count` devices of `kind` holds the fewest, large slices first; none if no
-        pool has so many."""
+        """The pools where a run on `count` devices of `kind` holds the fewest, large slices first;
+        empty if no pool has so many."""
         fitting = [pool for pool in self.pools if pool.kind == kind and pool.devices >= count]
         fewest = min((pool.held(count) for pool in fitting), default=0)
         best = [pool for pool in fitting if pool.held(count) == fewest]
@@ -80,16 +81,16 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a lab decides for itself."""
+    """The lab's own settings."""
 
     patience: Mapping[Priority, int] = field(default_factory=lambda: PATIENCE)
-    half_life: int = WEEK  # in which what somebody used comes to count half; see `Queue`
-    shares: Mapping[str, float] = field(default_factory=dict)  # of a person; 1 if not named
-    budgets: Mapping[Account, int] = field(default_factory=dict)  # device-seconds; else no bound
-    lookahead: int = 100  # entries for one kind that may be passed over in one look
+    half_life: int = WEEK  # of past use; see `Queue`
+    shares: Mapping[str, float] = field(default_factory=dict)  # per person; 1 if not named
+    budgets: Mapping[Account, int] = field(default_factory=dict)  # device-seconds; or unlimited
+    lookahead: int = 100  # how many entries of one kind may be skipped in one look
 
     def date(self, entry: Entry) -> int:
-        """When `entry` goes before all whose date is later or has not come."""
+        """Once this time has passed, `entry` goes before all entries whose date is later."""
         return entry.submitted + self.patience[entry.priority]
 
 
@@ -98,30 +99,30 @@ class Policy:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Slices kept for the first entry that found too few."""
+    """Slices that are kept for the first entry with too few."""
 
     name: str
     pool: str
     at: int  # when enough are expected to be free
-    spare: int  # slices that are free then besides
+    spare: int  # slices that are free then in addition
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now: start these. And for whom slices are kept."""
+    """The entries to start now, and the reservations."""
 
     starts: tuple[Start, ...]
     reservations: tuple[Reservation, ...]
 
 
 def schedule(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> Decision:
-    """What starts now, and where. Changes nothing; the same state has the same answer.
+    """The entries that start now, and where. Changes nothing; equal states give equal answers.
 
-    To be asked again when something was added, has ended or was preempted.
+    Call it again after an entry was added, ended or was preempted.
     """
     books = _Books(queue, policy, now)
     floors = {pool.name: _Floor(pool, queue, now) for pool in cluster.pools}
-    shared = {  # the floors of what waits for the same pools
+    shared = {  # the floors that entries for the same pools have in common
         pools: [floors[name] for name in pools if name in floors]
         for pools in {lane[0] for lanes in queue.lanes.values() for lane in lanes}
     }
@@ -146,7 +147,8 @@ def schedule(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> Decisi
 
 
 def _keep(entry: Entry, floors: Iterable["_Floor"]) -> None:
-    """Keep slices for `entry` where none are kept and enough are expected to be free soonest."""
+    """Reserve slices for `entry` where there is no reservation and enough are expected to be free
+    soonest."""
     could = [
         (floor.reservation(entry), floor)
         for floor in floors
@@ -158,7 +160,7 @@ def _keep(entry: Entry, floors: Iterable["_Floor"]) -> None:
 
 
 class _Floor:
-    """One pool while decisions are made: its free slices, and for whom they are kept."""
+    """The state of one pool during decisions: its free slices, and the reservation."""
 
     def __init__(self, pool: Pool, queue: Queue, now: int) -> None:
         self.pool, self.now = pool, now
@@ -168,14 +170,14 @@ class _Floor:
         self._begun: list[tuple[int, int]] = []  # expected end, slices
 
     def has_room(self, entry: Entry) -> bool:
-        """Whether `entry` can start without delaying whom slices are kept for."""
+        """Whether `entry` can start without delaying the reservation."""
         slices, kept = entry.devices // self.pool.size, self.kept
         if slices > self.free:
             return False
         return not kept or self.now + entry.seconds <= kept.at or slices <= kept.spare
 
     def give(self, entry: Entry) -> int:
-        """How many slices `entry` takes, which are taken now."""
+        """Take slices for `entry`. Returns how many."""
         slices, ends, kept = entry.devices // self.pool.size, self.now + entry.seconds, self.kept
         if kept and ends > kept.at:
             self.kept = replace(kept, spare=kept.spare - slices)
@@ -184,8 +186,8 @@ class _Floor:
         return slices
 
     def reservation(self, entry: Entry) -> Reservation:
-        """Enough slices for `entry`, when they are expected to be free. One that should have ended
-        is expected to end at any moment."""
+        """A reservation for `entry`, when enough slices are expected to be free. A run past its
+        expected end is expected to end now."""
         needed, free, at = entry.devices // self.pool.size, self.free, self.now
         known = ((end, slices) for end, _, slices in self._ends)
         for end, slices in merge(known, sorted(self._begun)):
@@ -197,25 +199,25 @@ class _Floor:
 
 
 class _Books:
-    """What people have used and set aside: the queue's figures, and what was decided since."""
+    """What people have used and reserved: the queue's figures, and the decisions since."""
 
     def __init__(self, queue: Queue, policy: Policy, now: int) -> None:
         self.policy, self.now = policy, now
         self._queue = queue
-        self._used: dict[Account, float] = {}  # device-seconds for each share
-        self._more: dict[Account, int] = {}  # device-seconds that were set aside since
+        self._used: dict[Account, float] = {}  # device-seconds divided by the share
+        self._more: dict[Account, int] = {}  # device-seconds reserved since
 
     def rank(self, entry: Entry) -> tuple[int, float, int, str]:
-        """Lower goes first."""
+        """The lowest goes first."""
         date = self.policy.date(entry)
         if date <= self.now:
             return 0, date, entry.submitted, entry.name
         return 1 + RANKS[entry.priority], self._used_by(entry.account), entry.submitted, entry.name
 
     def lacks(self, entry: Entry) -> int:
-        """Device-seconds by which the budget is too small for `entry` to go on to its end.
+        """Device-seconds by which the budget is too small for `entry` to finish.
 
-        What it lost to preemption was used too, so that it may need more than was set aside.
+        What it lost to preemption counts as used, so it may need more than was reserved.
         """
         if entry.short <= 0 or (limit := self.policy.budgets.get(entry.account)) is None:
             return 0
@@ -223,7 +225,7 @@ class _Books:
         return max(0, committed + entry.short - limit)
 
     def take(self, entry: Entry, pool: str = "", slices: int = 0) -> Start:
-        """Count `entry` as started, there."""
+        """Count `entry` as started there."""
         account, more = entry.account, max(0, entry.short)
         self._more[account] = self._more.get(account, 0) + more
         share = self.policy.shares.get(entry.person, 1.0)
@@ -248,12 +250,12 @@ def _in_line(
     books: _Books,
     floors: Mapping[tuple[str, ...], list[_Floor]] | None = None,
 ) -> Iterator[Entry]:
-    """The waiting entries for one kind, who goes first first; with `floors`, those alone for whose
-    pools any slice is free.
+    """The waiting entries for one kind, in order; with `floors`, only those that have a free slice
+    in some pool.
 
-    Each lane is in order by itself, so that only its first is compared with the others'. Whoever
-    gets something goes further back in the middle of it: a rank is looked at again before it counts
-    (it never gets lower).
+    Each lane is sorted, so only its first entry is compared with other lanes'. A decision moves its
+    person back while this generator runs: a rank is computed again before it counts (ranks only
+    grow).
     """
 
     def open_to(entry: Entry) -> bool:
@@ -280,22 +282,22 @@ def _in_line(
 # ── What can be expected ─────────────────────────────────────────────────────────────────────
 
 
-MINUTES = (1, 2, 3, 4, 5, 10, 15, 20, 30, 45, 60, 90)  # in which an expected start is told
+MINUTES = (1, 2, 3, 4, 5, 10, 15, 20, 30, 45, 60, 90)  # how an expected start is rounded
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an entry stands in the line for its kind, and when it can expect to start."""
+    """An entry's position in the queue for its kind, and its expected start."""
 
     entry: Entry
     position: int  # 1 is next
-    of: int  # waiting for that kind
-    start: int | None  # None: not as things stand
-    why: str = ""  # there is no start to expect
+    of: int  # length of that queue
+    start: int | None  # None: none can be expected
+    why: str = ""  # the reason for that
 
     def words(self, now: int) -> str:
         """`2nd in the queue for 8 devices of h100, expected to start in about 4 min`: in coarse
-        steps of time, so that words that are on show seldom change."""
+        steps of time, so that a displayed text seldom changes."""
         line = f"{_ordinal(self.position)} in the queue for {_devices(self.entry)}"
         if self.start is None:
             return f"{line}; {self.why}"
@@ -313,8 +315,8 @@ class Place:
 def forecast(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> dict[str, Place]:
     """The place of each waiting entry, by name.
 
-    It is `schedule` played forward, as if runs took as long as is expected, nothing were preempted
-    and nobody else came.
+    Plays `schedule` forward, as if runs took their expected time, and without preemption or new
+    entries.
     """
     starts: dict[str, int] = {}
     ahead, at = queue.copy(), now

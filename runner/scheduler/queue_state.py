@@ -1,8 +1,8 @@
-"""What is approved and has not ended: entries that wait, runs, and what people have used.
+"""Everything that is approved and has not ended: waiting entries, runs, and what people have used.
 
-This is all that `runner.scheduler.queue_order` decides from. It can be built anew from records at
-any time; the indexes beside the facts (lanes, taken slices, expected ends) only keep a look at it
-cheap. Times are whole seconds on one clock, and use is counted in device-seconds.
+`runner.scheduler.queue_order` needs nothing else. It can be built from records at any time; the
+indexes (lanes, taken slices, expected ends) only make reads fast. Times are whole seconds on one
+clock, and use is in device-seconds.
 """
 
 from bisect import bisect_left, insort
@@ -12,7 +12,7 @@ from typing import Literal
 
 HOUR = 3600
 WEEK = 168 * HOUR
-AWAY = ""  # who holds a slice that has been taken away
+AWAY = ""  # the holder of a slice that was taken away
 
 Priority = Literal["debugging", "run", "sweep"]
 Account = tuple[str, str]  # a person and a kind of device
@@ -21,45 +21,45 @@ Lane = tuple[tuple[str, ...], str, Priority]  # pools, a person, a priority
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A run that somebody wants."""
+    """A run that somebody requests."""
 
     name: str
     person: str
     priority: Priority
     kind: str
     count: int  # devices
-    seconds: int  # it is expected to take, of one that was preempted: still
-    submitted: int  # when it is approved
+    seconds: int  # expected duration; for a preempted run, the rest
+    submitted: int  # the time of its approval
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(Request):
-    """A run that was approved."""
+    """An approved run."""
 
     pools: tuple[str, ...]  # where it may run, the preferred one first
-    devices: int  # of the slices it takes whole, in any of these: it is charged for all of them
-    reserved: int  # device-seconds set aside for it, those used included
-    used: int = 0  # device-seconds, before it was preempted
+    devices: int  # in its whole slices, equal in all pools; it pays for all of them
+    reserved: int  # device-seconds reserved for it, used ones included
+    used: int = 0  # device-seconds before it was preempted
 
     @property
     def account(self) -> Account:
-        """Whose use of what it counts as."""
+        """The account that its use counts for."""
         return self.person, self.kind
 
     @property
     def short(self) -> int:
-        """Device-seconds that it is expected to need beyond what is set aside."""
+        """Device-seconds that it is expected to need beyond the reservation."""
         return self.used + self.seconds * self.devices - self.reserved
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An entry that begins to run."""
+    """An entry that starts."""
 
     entry: Entry
     pool: str
     slices: int  # of the pool, any of them
-    until: int | None  # when what is set aside will be spent; None: nobody counts
+    until: int | None  # when the reservation is used up; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Running:
 
     @property
     def ends(self) -> int:
-        """When it is expected to end."""
+        """Its expected end."""
         return self.since + self.entry.seconds
 
     def used(self, now: int) -> int:
@@ -85,54 +85,55 @@ class Running:
 class Use:
     """What one person has used, and may still use, of one kind. In device-seconds."""
 
-    committed: int = 0  # used by what has ended, set aside for what has not
-    short: int = 0  # that is not set aside, and what waits after preemption needs besides
-    running: int = 0  # what now runs is expected to use, from its start to its end
-    recent: float = 0.0  # used before `at`, halved with each half-life, as it counted at `at`
-    fresh: int = 0  # used, and told at `at`; apart, so that the order of telling does not matter
+    committed: int = 0  # used by ended runs, reserved for others
+    short: int = 0  # unreserved needs, after preemption
+    running: int = 0  # expected use of current runs, from their start to their end
+    recent: float = 0.0  # used before `at`, halved with each half-life, as of `at`
+    fresh: int = 0  # used and reported at `at`; separate, so that order does not matter
     at: int = 0
 
     def lately(self, now: int, half_life: int) -> float:
-        """What was used, as it counts now."""
+        """The recent use, as of `now`."""
         return (self.recent + self.fresh) * 0.5 ** ((now - self.at) / half_life)
 
 
 class Queue:
-    """What is approved and has not ended. The order in which it is told of entries is forgotten."""
+    """Everything that is approved and has not ended. Does not depend on the order of updates."""
 
     def __init__(self, half_life: int = WEEK) -> None:
-        """Empty; `half_life` is the seconds in which use comes to count half."""
+        """An empty queue; `half_life` is in seconds."""
         self.half_life = half_life
         self.waiting: dict[str, Entry] = {}
         self.running: dict[str, Running] = {}
         self._uses: dict[Account, Use] = {}
-        # By kind: what waits for the same pools, of one person and priority, in the order of
-        # approval. By pool: how many slices are taken; what holds how many, or AWAY, by when it is
-        # expected to end.
+        # By kind: waiting entries for the same pools, of one person and priority, in the order of
+        # approval. By pool: how many slices are taken; who holds how many (or AWAY), by expected
+        # end.
         self.lanes: dict[str, dict[Lane, list[Entry]]] = {}
         self.taken: dict[str, int] = {}
         self.ends: dict[str, list[tuple[int, str, int]]] = {}
 
     def use(self, account: Account) -> Use:
-        """What this account has used and set aside."""
+        """The use and the reservations of this account."""
         return self._uses.get(account) or Use()
 
     def add(self, entry: Entry) -> None:
-        """`entry` was approved, and what it needs is set aside. One that was preempted before is
-        added with what it has used."""
+        """Add an approved entry with its reservation. One that was preempted before keeps what it
+        has used."""
         self._use(entry.account).committed += entry.reserved
         self._wait(entry)
 
     def remember(
         self, account: Account, device_seconds: int, at: int, of_budget: bool = True
     ) -> None:
-        """So much was used by what ended at `at`; of the budget that counts now, or of another."""
+        """Record the use of a run that ended at `at`; `of_budget`: it counts in the current
+        budget."""
         use = self._use(account)
         use.committed += device_seconds if of_budget else 0
         self._spend(use, device_seconds, at)
 
     def begin(self, start: Start, now: int) -> None:
-        """What waited runs now."""
+        """Start a waiting entry."""
         entry = start.entry
         before = self._unwait(entry.name)
         use = self._use(entry.account)
@@ -142,7 +143,7 @@ class Queue:
         self._hold(start.pool, entry.name, running.ends, start.slices)
 
     def finish(self, name: str, now: int) -> None:
-        """`name` is over, whether it ran or was withdrawn; what it did not need is free again."""
+        """Remove `name`, which ended or was withdrawn; the rest of its reservation is released."""
         if name in self.waiting:
             entry = self._unwait(name)
             used = entry.used
@@ -152,20 +153,20 @@ class Queue:
         self._use(entry.account).committed += used - entry.reserved
 
     def preempt(self, name: str, now: int, seconds: int) -> None:
-        """`name` lost its devices and waits again, in its old place; it still needs `seconds`."""
+        """`name` lost its devices and waits again in its old place; it still needs `seconds`."""
         entry, held = self._leave(name, now)
         self._wait(replace(entry, used=entry.used + held, seconds=seconds))
 
     def lose(self, pool: str, until: int) -> None:
-        """A slice that nobody holds is away, and expected back at `until`."""
+        """A free slice was taken away, and is expected back at `until`."""
         self._hold(pool, AWAY, until, 1)
 
     def regain(self, pool: str, until: int) -> None:
-        """A slice is back that was away, and expected then."""
+        """A slice that was away, and expected at `until`, is back."""
         self._release(pool, AWAY, until, 1)
 
     def copy(self) -> "Queue":
-        """One that can be played forward."""
+        """A copy for a simulation."""
         other = Queue(self.half_life)
         other.waiting, other.running = dict(self.waiting), dict(self.running)
         other._uses = {account: replace(use) for account, use in self._uses.items()}
@@ -178,7 +179,7 @@ class Queue:
         return other
 
     def pass_to(self, now: int) -> None:
-        """Let all that was expected to end by `now` end now."""
+        """Let everything end that was expected to end by `now`."""
         for pool, ends in self.ends.items():
             while ends and ends[0][0] <= now:
                 until, name, _ = ends[0]
@@ -188,7 +189,7 @@ class Queue:
                     self.finish(name, now)
 
     def expected_ends(self) -> Iterator[int]:
-        """The first expected end of each pool."""
+        """The first expected end in each pool."""
         return (ends[0][0] for ends in self.ends.values() if ends)
 
     # ── Indexes ──────────────────────────────────────────────────────────────────────────────
@@ -221,7 +222,7 @@ class Queue:
         return entry
 
     def _leave(self, name: str, now: int) -> tuple[Entry, int]:
-        """What ran and does not now, and the device-seconds it held."""
+        """Remove a running entry. Returns it and the device-seconds it used."""
         running = self.running.pop(name)
         entry, held = running.entry, running.used(now)
         use = self._use(entry.account)
@@ -245,7 +246,7 @@ def _lane(entry: Entry) -> Lane:
 
 
 def _place(entry: Entry) -> tuple[int, str]:
-    """The order of approval; what is approved at the same time goes by name."""
+    """The order of approval; equal times by name."""
     return entry.submitted, entry.name
 
 

@@ -1,11 +1,11 @@
-"""A described cluster, played on a virtual clock: what `schedule` would do, without hardware.
+"""Simulates a described cluster on a virtual clock: what `schedule` would do, without hardware.
 
-The same `schedule` as the lab's decides every start. Runs arrive, take the time they are given,
-and are preempted at random instants that depend on the seed, the run's name and its attempt alone;
-so equal input gives an equal trace, and two policies are compared under the same bad luck.
+It uses the lab's own `schedule` for every start. Runs arrive, take their given time, and are
+preempted at random times that depend only on the seed, the run's name and its attempt; so equal
+input gives an equal trace, and two policies can be compared under the same faults.
 
-A preempted run keeps what its last checkpoint held. Of its slices one is taken away, for as long
-as its pool says. Times are whole seconds.
+A preempted run keeps the progress in its last checkpoint. One of its slices is taken away, for as
+long as its pool says. Times are whole seconds.
 """
 
 import heapq
@@ -28,16 +28,16 @@ State = Literal["finished", "refused", "failed", "held"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run that arrives, and what only the simulator knows of it."""
+    """A run that arrives, with what only the simulator knows about it."""
 
     request: Request
-    seconds: int  # it will take, if nothing comes between
+    seconds: int  # how long it takes without interruption
     checkpoint: int  # seconds of training between two checkpoints
 
 
 @dataclass(frozen=True)
 class Submission:
-    """An experiment: its runs arrive together and are approved together, or refused."""
+    """An experiment: its runs arrive together and are approved or refused together."""
 
     name: str
     jobs: tuple[Job, ...]
@@ -45,29 +45,29 @@ class Submission:
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong."""
+    """The faults of a cluster."""
 
-    preemptions: Mapping[str, float] = field(default_factory=dict)  # by pool, a device-hour
-    away: Mapping[str, int] = field(default_factory=dict)  # by pool: seconds a slice is gone then
-    attempts: int = 3  # after so many that were preempted, a run has failed
+    preemptions: Mapping[str, float] = field(default_factory=dict)  # by pool, per device-hour
+    away: Mapping[str, int] = field(default_factory=dict)  # by pool: seconds without the slice
+    attempts: int = 3  # after so many preempted attempts a run has failed
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """One attempt of a run: how many slices it held, for how long."""
+    """One attempt of a run: how many slices it held, and for how long."""
 
     pool: str
     slices: int
     start: int
     end: int
     how: How
-    lost: int = 0  # seconds of training that no checkpoint held
+    lost: int = 0  # seconds of training after the last checkpoint
 
 
 @dataclass(slots=True)
 class Fate:
-    """What became of a run."""
+    """The outcome of a run."""
 
     request: Request
     experiment: str
@@ -75,7 +75,7 @@ class Fate:
     why: str = ""
     devices: int = 0
     spells: list[Spell] = field(default_factory=list)
-    progress: int = 0  # seconds of training that a checkpoint holds
+    progress: int = 0  # seconds of training in the last checkpoint
 
     @property
     def started(self) -> int | None:
@@ -88,28 +88,28 @@ class Fate:
         return self.spells[-1].end if self.spells else None
 
     def device_seconds(self, pool: str | None = None) -> int:
-        """What it held, all spells together, or those in one pool."""
+        """The device-seconds of all its spells, or of those in one pool."""
         return self.devices * sum(
             spell.end - spell.start for spell in self.spells if pool in (None, spell.pool)
         )
 
     def lost_device_seconds(self, pool: str | None = None) -> int:
-        """What of it was for training that was lost."""
+        """The part of them for training that was lost."""
         return self.devices * sum(spell.lost for spell in self.spells if pool in (None, spell.pool))
 
     def waits(self) -> list[tuple[int, int]]:
-        """From when to when it waited; without the last wait, where that never ended."""
+        """When it waited (from, to), without a last wait that never ended."""
         begins = [self.request.submitted, *(spell.end for spell in self.spells)]
         return [(begin, spell.start) for begin, spell in zip(begins, self.spells, strict=False)]
 
 
-STOP, BACK, SUBMIT = 0, 1, 2  # the order of what happens in the same second
+STOP, BACK, SUBMIT = 0, 1, 2  # the order of events in the same second
 
 
 def simulate(
     submissions: Iterable[Submission], cluster: Cluster, policy: Policy, faults: Faults
 ) -> dict[str, Fate]:
-    """What becomes of each run, by name. Raises ValueError where two runs have one name."""
+    """The fate of each run, by name. Raises ValueError if two runs have one name."""
     return _Simulation(submissions, cluster, policy, faults).play()
 
 
@@ -121,8 +121,8 @@ class _Simulation:
         self.queue = Queue(policy.half_life)
         self.jobs: dict[str, Job] = {}
         self.fates: dict[str, Fate] = {}
-        self.spells: dict[str, Spell] = {}  # of what runs: how it will end
-        self.events: list[tuple[int, int, str]] = []  # time, STOP …, name of a run or pool
+        self.spells: dict[str, Spell] = {}  # of current runs, with their future end
+        self.events: list[tuple[int, int, str]] = []  # time, kind of event, name of a run or pool
         self.submissions: dict[str, Submission] = {}
         for submission in submissions:
             self._expect(submission)
@@ -139,7 +139,7 @@ class _Simulation:
         self.events.append((first.submitted, SUBMIT, first.name))
 
     def play(self) -> dict[str, Fate]:
-        """From the first arrival until nothing is left that could happen."""
+        """Run from the first arrival until no event is left."""
         events, now = self.events, 0
         heapq.heapify(events)
         while events:
@@ -173,11 +173,11 @@ class _Simulation:
             self.fates[entry.name].devices = entry.devices
 
     def _start(self, start: Start, now: int) -> None:
-        """Find out how this attempt will end, and when."""
+        """Determine how and when this attempt will end."""
         entry = start.entry
         job, fate = self.jobs[entry.name], self.fates[entry.name]
         left = job.seconds - fate.progress
-        # The luck of one attempt: the same whatever else happens.
+        # The random numbers of one attempt: independent of everything else.
         chance = random.Random(f"{self.faults.seed}/{entry.name}/{len(fate.spells)}")
         luck = chance.expovariate(1.0)
         rate = self.faults.preemptions.get(start.pool, 0.0) * entry.devices / HOUR
@@ -220,8 +220,8 @@ class _Simulation:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that have something in common, and how they fared. Waiting is until a run first had
-    devices, in seconds, of those that had any."""
+    """Statistics of a group of runs. Waiting is in seconds until a run first had devices, for runs
+    that had any."""
 
     name: str
     runs: int
@@ -231,41 +231,41 @@ class Group:
     median_wait: float | None
     p95_wait: float | None
     longest_wait: float | None
-    done_after: int | None  # seconds from the first arrival until the last of them ended
+    done_after: int | None  # seconds from the first arrival to the last end
     device_hours: float
-    cost: float | None  # US$, None where a pool they used has no price
+    cost: float | None  # US$; None if a pool they used has no price
 
 
 @dataclass(frozen=True)
 class PoolUse:
-    """What a pool did from the first arrival to the last end."""
+    """Statistics of a pool from the first arrival to the last end."""
 
     name: str
     kind: str
     devices: int
-    utilisation: float  # share of its device-hours that runs held
-    lost: float  # share of these that went into training that was lost
+    utilisation: float  # fraction of its device-hours that runs held
+    lost: float  # fraction of these for training that was lost
     device_hours: float  # held
     cost: float | None  # US$ of these
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of it all."""
+    """All statistics of a simulation."""
 
     makespan: int  # seconds from the first arrival to the last end
     all: Group
     pools: tuple[PoolUse, ...]
     priorities: tuple[Group, ...]
-    people: tuple[Group, ...]  # who used most first
+    people: tuple[Group, ...]  # the largest use first
     experiments: tuple[Group, ...]  # in the order of arrival
-    troubles: Mapping[str, int]  # why runs did not finish, and how many
+    troubles: Mapping[str, int]  # {why runs did not finish: how many}
 
 
 def summarise(
     fates: Mapping[str, Fate], cluster: Cluster, prices: Mapping[str, float | None]
 ) -> Summary:
-    """The figures of a simulation; `prices` are US$ a device-hour, by pool."""
+    """The statistics of a simulation; `prices` are US$ per device-hour, by pool."""
     every = list(fates.values())
     began, ended = span(every)
     pools = tuple(
@@ -292,7 +292,7 @@ def summarise(
 
 
 def span(fates: Iterable[Fate]) -> tuple[int, int]:
-    """The first arrival, and the last end (the first arrival, if nothing ran)."""
+    """The first arrival, and the last end (or the first arrival, if nothing ran)."""
     fates = list(fates)
     began = min((fate.request.submitted for fate in fates), default=0)
     return began, max((fate.ended for fate in fates if fate.ended is not None), default=began)

@@ -1,1 +1,1 @@
-"""The lab's nouns: every record, job report, device and track, and what follows from them alone."""
+"""The lab's data types: every record, job report, device and track, and pure functions of them."""

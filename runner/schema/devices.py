@@ -1,8 +1,8 @@
-"""Kinds of device: what Ray is asked for, how many FLOP/s one does, what it holds and costs.
+"""Kinds of device: what to request from Ray, peak FLOP/s, memory and price.
 
-Peaks are dense bfloat16 figures and memory is what the makers' data sheets say; a price is US
-dollars an hour for one device, None where the lab pays none. A TPU comes in slices, which are taken
-whole: `topologies` says of how many chips, and in which shape. The kinds of a lab are in its
+Peaks are dense bfloat16 figures; peaks and memory come from the makers' data sheets. A price is in
+US dollars per hour and device, None if the lab pays none. A TPU comes in slices, which are taken
+whole: `topologies` gives the shape for each number of chips. A lab adds or overrides kinds in its
 `devices.yml` (`runner.schema.lab_config`); a plan carries those that it names.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-UTILISATION = (0.5, 0.2)  # of peak FLOP/s: what a good and a poor run reach
+UTILISATION = (0.5, 0.2)  # fraction of peak FLOP/s that a good and a poor run reach
 
 GIB = 2**30
 
@@ -25,14 +25,14 @@ class Kind:
     description: str
     peak_flops: float  # FLOP/s of one device
     platform: Literal["cpu", "gpu", "tpu"]  # as JAX calls it
-    memory_gib: float | None = None  # of one device; None: the machine's own, whatever that is
-    ray_cpus: float = 0  # whole cores; without ray_gpus, those a run trains on
+    memory_gib: float | None = None  # of one device; None: whatever the machine has
+    ray_cpus: float = 0  # whole cores; a run without ray_gpus trains on them
     ray_gpus: float = 0
     price: float | None = None
-    spot_price: float | None = None  # of one that may be taken away again at any time
-    ray_tpu: str = ""  # the generation, as `ray.util.tpu` calls it
-    topologies: Mapping[int, str] = field(default_factory=dict)  # none: any number of devices
-    devices_per_host: int = 1  # that one process of a run on many has; of TPUs, Ray knows
+    spot_price: float | None = None  # of a preemptible device
+    ray_tpu: str = ""  # the generation, as `ray.util.tpu` names it
+    topologies: Mapping[int, str] = field(default_factory=dict)  # empty: any number of devices
+    devices_per_host: int = 1  # devices of one process in a multi-host run; for TPUs, Ray knows it
 
     @property
     def memory(self) -> int | None:
@@ -51,22 +51,21 @@ class Kind:
 
 
 def takes_gang(kind: Kind, count: int) -> bool:
-    """Whether so many devices are for a gang of processes (`runner.worker.host_group`), and not for
-    one."""
+    """Whether so many devices need a gang of processes (`runner.worker.host_group`) and not one."""
     return count > 1 or bool(kind.ray_tpu)
 
 
 def listed(kinds: Iterable[str]) -> str:
-    """Kinds as complaints name them. Those that are spelt alike are not what is meant: `gpu` is
-    near `cpu`, and `a100` near `h100`."""
+    """The kinds for an error message. It has no did-you-mean, because similar names are not similar
+    kinds: `gpu` is near `cpu`, and `a100` near `h100`."""
     return ", ".join(f"`{kind}`" for kind in kinds)
 
 
 def misfit(
     kinds: Mapping[str, Kind], kind: str, count: int, *, trains: bool
 ) -> tuple[str, str] | None:
-    """What is wrong with these resources in a lab with these kinds, as the key (`kind` or `count`)
-    and words, of a `train` step or (not `trains`) of anything else; None if nothing is."""
+    """The problem with these resources in a lab with these kinds, for a `train` step or (not
+    `trains`) any other step, as a key (`kind` or `count`) and a message; None if there is none."""
     here = {name: one for name, one in kinds.items() if one.on_ray}
     if kind not in here:
         return "kind", f"the lab has no devices of kind `{kind}`; it has {listed(here)}"
@@ -88,7 +87,7 @@ def misfit(
 
 @dataclass(frozen=True)
 class Slice:
-    """So many devices of one kind, such as `h100x8`."""
+    """A number of devices of one kind, such as `h100x8`."""
 
     kind: str
     count: int
@@ -99,8 +98,8 @@ class Slice:
 
 
 def slice_named(kinds: Mapping[str, Kind], name: str) -> Slice:
-    """The slice that `h100x8` stands for: eight devices, chips for a TPU (Google's `v5p-64` counts
-    cores, two on a chip). Raises ValueError in words."""
+    """Parse a slice of one of these kinds: `h100x8` is eight devices; for a TPU they are chips
+    (Google's `v5p-64` counts cores, two per chip). Raises ValueError."""
     found = re.fullmatch(r"([a-z0-9]+?)x([1-9][0-9]{0,5})", name)
     known = listed(kinds)
     if not found:

@@ -1,19 +1,19 @@
-"""What a job says of itself, and the one way to believe it: size-limited schemas.
+"""What a job reports, and the only readers for it: schemas with size limits.
 
-A job may be buggy, late, or hostile, so its reports are not facts. The lab reads them through
-`read_report` and `read_metrics` only: regular files, no links, capped sizes, known keys, figures
-within `runner.lib.bounds`, and the attempt's own nonce. What does not pass is refused with its
-reason, which is recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
+A job may be buggy, late, or hostile, so its reports are not facts. The lab reads them only through
+`read_report` and `read_metrics`, which accept regular files, no links, limited sizes, known keys,
+figures within `runner.lib.bounds`, and the attempt's own nonce. Everything else is refused, and the
+reason is recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
 
-    spec.json                       the lab's own word: what to do
+    spec.json                       written by the lab: what to do
     out/finished.json, failed.json  the attempt is over
-    out/preempted.json              it lost the machines that it ran on
-    out/log.txt                     what it printed; nobody decides by it
+    out/preempted.json              it lost its machines
+    out/log.txt                     its output; no decision depends on it
 
-What its steps leave lies where others find it, see `runner.store.artifacts`; what they note while
-they train is read by `read_metrics`, from chunks of one line a step.
+Outputs of steps are elsewhere (`runner.store.artifacts`). `read_metrics` reads what steps report
+while they train: chunks of one line per step.
 
-They are read where they lie, on disk or in a bucket, which has no links, pipes or folders.
+The files may be on disk or in a bucket, which has no links, pipes or folders.
 """
 
 import os
@@ -43,31 +43,30 @@ from runner.schema.record import Plan
 from runner.store.store import Remote
 
 MOST_LINE = 2_000
-MOST_SPARE = 64  # files and lines of metrics beyond one for each step
-A_LINE = 500  # bytes that a line of metrics takes at most, over a whole run
-MOST_BAD_CHUNKS = 20  # then the rest of a run's metrics is not read
+MOST_SPARE = 64  # files and lines of metrics beyond one per step
+A_LINE = 500  # maximum bytes per line of metrics, as a mean over a run
+MOST_BAD_CHUNKS = 20  # after these, the rest of a run's metrics is not read
 MOST_RECEIPT = 40
 Receipt = Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)]
-ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
-ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than it was told of
+ANOTHER_WORKER = 75  # exit code of a worker whose attempt was started by another worker
+ANOTHER_SPEC = 76  # exit code of a worker that finds a `spec.json` other than the one it was given
 PREEMPTED = 78  # exit code of a worker whose steps lost their machines
 
-Isolation = Literal["", "bubblewrap", "trusted", "own machine"]  # "": nobody has said
+Isolation = Literal["", "bubblewrap", "trusted", "own machine"]  # "": not reported
 
 
 class Report(BaseModel):
-    """A job's word. Unknown keys and figures that are not finite are refused."""
+    """A report by a job. Refuses unknown keys and figures that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class StepMetrics(Report):
-    """One line of metrics: the state after `step` steps, as `engine.training.train.Metrics` has it.
-    A figure that is not finite is None, and only a step that was skipped may have such a loss or
-    norm."""
+    """One line of metrics: the state after `step` steps, as in `engine.training.train.Metrics`. A
+    figure that is not finite is None; only a skipped step may have such a loss or norm."""
 
     step: Step
-    loss: Figure | None  # nats a token, over the batch of this step
+    loss: Figure | None  # nats per token, over the batch of this step
     bpb: Figure | None = None
     grad_norm: Size | None
     param_norm: Size | None = None
@@ -86,7 +85,8 @@ class StepMetrics(Report):
 
 
 class AttemptReport(Report):
-    """The attempt is over; `why` of one that failed. The receipt names what equality rests on."""
+    """The attempt is over; `why` if it failed. The receipt names what reproducibility depends
+    on."""
 
     nonce: Word
     why: Word = ""
@@ -94,21 +94,22 @@ class AttemptReport(Report):
 
 
 class ReceiptReport(RootModel[Receipt]):
-    """What a step says that its figures rest on."""
+    """What a step reports about how its figures were computed."""
 
 
 class AttemptSpec(Record):
-    """What an attempt is to do: `spec.json`, whose digest is in the record."""
+    """The job of an attempt: `spec.json`, whose digest is in the record."""
 
     attempt: str  # `<execution>.t<n>`
     nonce: str
     plan: Plan
-    isolation: Isolation = ""  # of code of the experiment's own
-    limit_seconds: float | None = None  # which own code may take at most; None: a day
+    isolation: Isolation = ""  # of own code
+    limit_seconds: float | None = None  # time limit of own code; None: a day
 
     @property
     def folder(self) -> str:
-        """`<attempt>-<nonce>`: its folder below `work/`, its lease's and its job's name."""
+        """`<attempt>-<nonce>`: the name of its folder below `work/`, of its lease and of its
+        job."""
         return f"{self.attempt}-{self.nonce}"
 
 
@@ -118,9 +119,9 @@ C = TypeVar("C", bound=BaseModel)
 def read_report(path: Path | Remote, kind: type[C], nonce: str | None = None) -> C | None:
     """The report in the file `path`, or None if there is no such file.
 
-    Raises Refused for what is not a regular file, too large, of another form, or of another
-    attempt (where `nonce` is given). Like all functions here it raises StoreError where a bucket
-    could not be asked, which says nothing of the report.
+    Raises Refused if it is not a regular file, too large, of another form, or (with `nonce`) of
+    another attempt. Like all functions here it raises StoreError if a bucket does not answer, which
+    says nothing about the report.
     """
     data = read_regular(path)
     if data is None:
@@ -137,10 +138,10 @@ def read_report(path: Path | Remote, kind: type[C], nonce: str | None = None) ->
 def read_metrics(
     folder: Path | Remote, steps: int, refused: list[str], newest: int | None = None
 ) -> Iterator[StepMetrics]:
-    """The metrics in the numbered chunks of `folder` (or the `newest` few of them), in order.
+    """The metrics in the numbered chunks of `folder` (or only in the `newest` few), in order.
 
-    A chunk is read up to its first bad line, which goes to `refused`: a flood of them is one. No
-    more is read than a run of `steps` steps can have to say.
+    A chunk is read up to its first bad line, which is added to `refused`. Reads no more than a run
+    of `steps` steps can report.
     """
     try:
         chunks = _chunks(folder, steps)
@@ -196,7 +197,7 @@ def _chunks(folder: Path | Remote, steps: int) -> list[Path | Remote]:
 
 
 def read_regular(path: Path | Remote, most_bytes: int = MOST_BYTES) -> bytes | None:
-    """The bytes of a regular file that lies behind no link, or None if there is no such file."""
+    """The bytes of a regular file that is behind no link; None if there is no file."""
     if isinstance(path, Path):
         return untrusted_files.read(path, most_bytes)
     data = path.store.peek(path.key, most_bytes + 1)

@@ -1,4 +1,4 @@
-"""What a declaration says of functions and models of the experiment's own."""
+"""The parts of a declaration for own functions and own models."""
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -7,7 +7,7 @@ from runner.lib.canonical_json import to_json
 
 
 class Options(Config):
-    """What functions of the experiment's own are told besides: whatever they want."""
+    """Options of own functions: any keys."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -21,8 +21,7 @@ class Options(Config):
 
 
 class OwnModel(Options):
-    """The configuration of a model of the experiment's own: what the lab must know, and whatever
-    else that model wants to be told."""
+    """The configuration of an own model: what the lab must know, and any other keys."""
 
     seq_len: Count = Field(description="tokens in a training window")
     vocab_size: Count = Field(default=256, description="how many logits a position has")

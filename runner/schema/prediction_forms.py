@@ -1,13 +1,13 @@
-"""The forms of a prediction: what it is about, in words, and what makes it none. Pure.
+"""The forms of a prediction, its sentence, and what makes it invalid. Pure.
 
     arm: fast                       its mean; with `versus: slow`, the mean difference
-    order: [wide, deep, plain]      best first: the least step from one to the next
-    exponent: [s1, s2, s3, s4]      b of a law L = a·C^(−b) + c over arms; C is what `axis` names
-    arm: s5                         against what smaller arms forecast for its C on `axis`, by such
-    smaller: [s1, s2, s3, s4]       a law: measured over forecast, less 1
+    order: [wide, deep, plain]      best first: the smallest step from one to the next
+    exponent: [s1, s2, s3, s4]      b of a law L = a·C^(−b) + c over arms; `axis` names C
+    arm: s5                         against the forecast from smaller arms by such a law for its C
+    smaller: [s1, s2, s3, s4]       on `axis`: measured over forecast, less 1
 
-All are judged by one rule (`runner.analysis.verdicts`); what is estimated, and how its interval is
-made, says `runner.analysis.estimates`.
+One rule judges all of them (`runner.analysis.verdicts`). `runner.analysis.estimates` says what is
+estimated and how its interval is computed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
 AXES: dict[Axis, str] = {axis: axis.replace("_flops", " FLOPs") for axis in get_args(Axis)}
 MOST_ARMS = 20  # of one prediction
-FEWEST = {"order": 2, "exponent": 4, "smaller": 3}  # arms; those of a law are so many sizes
-ANY_STEP = "> 0"  # what is expected of an order that says no more
+FEWEST = {"order": 2, "exponent": 4, "smaller": 3}  # arms; for a law, so many sizes
+ANY_STEP = "> 0"  # the default for an order
 
-Part = tuple[Literal["", "metric", "arm", "expect"], str]  # what the text is, and the text
+Part = tuple[Literal["", "metric", "arm", "expect"], str]  # the kind of text, and the text
 
 
 def spent(arm: PlannedArm, axis: Axis) -> int:
-    """The C of one run of an arm, as far as its plan says: model FLOPs, tokens that it trains on,
-    or parameters. Hardware FLOPs are known once it has run; until then model FLOPs stand for them,
-    which tell sizes apart as well."""
+    """The C of one run of an arm by its plan: model FLOPs, tokens that it trains on, or parameters.
+    Model FLOPs also replace hardware FLOPs, which are known only after the run; they distinguish
+    sizes as well."""
     return int(getattr(arm, "model_flops" if axis == "hardware_flops" else axis) or 0)
 
 
 def wrong(prediction: Prediction) -> tuple[str, str] | None:
-    """The key at which it is of no form, and why; None where it is of one."""
+    """The key at which it fits no form, and why; None if it is valid."""
     lists = {key: getattr(prediction, key) for key in FEWEST}
     of_several = [key for key in ("order", "exponent") if lists[key]]
     if prediction.arm is None and not of_several:

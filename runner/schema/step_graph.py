@@ -1,11 +1,11 @@
-"""A graph of steps: what each one's fingerprint is made of, in which order they are made, and why
-one has to be made again. Pure.
+"""A graph of steps: what each fingerprint covers, the order of the steps, and why a step must run
+again. Pure.
 
 A step is a function with a configuration and named inputs. Its fingerprint covers these and the
-code that the function can reach (`runner.planning.code_digest`, `runner.lib.lab_code`); of an input
-it covers the fingerprint, so a change goes through to all that depends on it and to nothing else.
-It covers neither names, places, devices, descriptions nor versions of libraries, which are in each
-receipt. An output is made once and shared by all whose fingerprint is the same.
+code that the function can reach (`runner.planning.code_digest`, `runner.lib.lab_code`). It covers
+the fingerprints of its inputs, so a change affects exactly the steps that depend on it. It does not
+cover names, places, devices, descriptions or versions of libraries; receipts have those. Each
+output is computed once and shared by all steps with its fingerprint.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ from runner.lib.canonical_json import to_json
 from runner.lib.lab_code import LAB_CODE
 from runner.schema.record import PlannedStep
 
-MAX_CHANGES = 5  # told of one step
+MAX_CHANGES = 5  # shown per step
 
 
 class BadGraph(Exception):
-    """Steps that cannot be put in order; `steps` are those in the way."""
+    """Steps that cannot be ordered; `steps` are those in the way."""
 
     def __init__(self, message: str, steps: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class BadGraph(Exception):
 
 
 def order(needs: Mapping[str, Iterable[str]]) -> list[str]:
-    """The steps, each after those that it needs. Raises BadGraph where they form a circle."""
+    """The steps, each after those that it needs. Raises BadGraph for a cycle."""
     try:
         return list(TopologicalSorter(needs).static_order())
     except CycleError as error:
@@ -48,9 +48,9 @@ def fingerprint(
     inputs: Mapping[str, Mapping[str, str]],
     code: str,
 ) -> str:
-    """SHA-256 over what a step's output follows from: its function, configuration, the digest of
-    its code (`code_sha256`), and of each input {step: fingerprint} the fingerprints, by their
-    labels where it is a sweep."""
+    """SHA-256 over what determines a step's output: its function, configuration, the digest of its
+    code (`code_sha256`), and for each input {step: fingerprint} the fingerprints, by label if it is
+    a sweep."""
     given = {
         key: {name.partition("/")[2]: sha256 for name, sha256 in these.items()}
         for key, these in inputs.items()
@@ -60,14 +60,14 @@ def fingerprint(
 
 
 def code_sha256(code: Mapping[str, str]) -> str:
-    """One SHA-256 over what `planned_steps.code_of` found."""
+    """One SHA-256 over the result of `planned_steps.code_of`."""
     lines = "".join(f"{name} {sha256}\n" for name, sha256 in sorted(code.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def without(step: PlannedStep, gone: Collection[str]) -> PlannedStep | None:
-    """The step that scores what is left of its models where these are `gone`; None where nothing is
-    left. What does not score models needs all of its inputs, and is as it was."""
+    """The scoring step without the models that are `gone`; None if no model is left. Other steps
+    need all of their inputs and stay unchanged."""
     if step.do != "evaluate" or not any(name in gone for name in step.inputs["models"]):
         return step
     models = {name: of for name, of in step.inputs["models"].items() if name not in gone}
@@ -75,7 +75,7 @@ def without(step: PlannedStep, gone: Collection[str]) -> PlannedStep | None:
 
 
 def again(step: PlannedStep, inputs: Mapping[str, Mapping[str, str]]) -> PlannedStep:
-    """The step, which does not train, with these inputs."""
+    """The step, which does not train, with these inputs and a new fingerprint."""
     fresh = fingerprint(step.function, step.config, inputs, code_sha256(step.code))
     return step.model_copy(update={"inputs": inputs, "fingerprint": fresh})
 
@@ -83,9 +83,9 @@ def again(step: PlannedStep, inputs: Mapping[str, Mapping[str, str]]) -> Planned
 def points(
     sweep: Mapping[str, list[Any]] | Sequence[Mapping[str, Any]], seeds: Sequence[int] = ()
 ) -> dict[str, dict[str, Any]]:
-    """A sweep's points, {label: {dotted key: value}}: of a grid every combination, the last key
-    fastest; of a list as they stand; and each with each of the seeds, if there are any. A label is
-    the point's `name`, or the values that vary, as `learning_rate=0.001,seed=0`. Without a sweep
+    """The points of a sweep, {label: {dotted key: value}}: for a grid every combination, the last
+    key fastest; for a list its items; each with each of the seeds, if there are any. A label is the
+    point's `name`, or the values that vary, such as `learning_rate=0.001,seed=0`. Without a sweep
     there is one point, without label or values."""
     if isinstance(sweep, Mapping):
         combinations = itertools.product(*sweep.values())
@@ -104,13 +104,13 @@ def points(
 
 
 def _word(text: str) -> str:
-    """`text` as it can stand in a path."""
+    """`text` with only characters that a path may contain."""
     return re.sub(r"[^\w.+=,-]", "-", text)
 
 
 def merged(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with each value put at its dotted key. Raises KeyError, with the key, where a part
-    of the way is no mapping."""
+    """`config` with each value set at its dotted key. Raises KeyError with the key if a part of its
+    path is not a mapping."""
     result = dict(config)
     for dotted, value in values.items():
         first, _, rest = dotted.partition(".")
@@ -128,8 +128,8 @@ def merged(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, An
 
 
 def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
-    """Why `after` is not `before`, in words: `train.learning_rate 0.003 → 0.002`,
-    `model.py changed`. Empty if nothing of the fingerprint differs."""
+    """The changes from `before` to `after`, as texts: `train.learning_rate 0.003 → 0.002`,
+    `model.py changed`. Empty if everything in the fingerprint is equal."""
     if before.fingerprint == after.fingerprint:
         return []
     found = [] if before.do == after.do else [f"do {before.do} → {after.do}"]
@@ -150,7 +150,7 @@ def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
 
 
 def code_changes(step: PlannedStep, here: Mapping[str, str]) -> list[str]:
-    """How the code that is here is not the one that was planned, in words."""
+    """How the code on this machine differs from the planned code, as texts."""
     if here == step.code:
         return []
     return changes(step, step.model_copy(update={"code": here, "fingerprint": ""}))
@@ -159,7 +159,7 @@ def code_changes(step: PlannedStep, here: Mapping[str, str]) -> list[str]:
 def differing(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """(key, before, after) of all that is not the same; None where there is no such key."""
+    """(key, before, after) of everything that differs; None if there is no such key."""
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key), after.get(key)
         if one != other or (key in before) != (key in after):
@@ -167,7 +167,7 @@ def differing(
 
 
 def leaves(value: Mapping[str, Any], under: str = "") -> dict[str, Any]:
-    """{dotted key: value} of what is below mappings, and lists of them (`phases.0.at`)."""
+    """{dotted key: value} of everything below mappings and lists of mappings (`phases.0.at`)."""
     found: dict[str, Any] = {}
     for key, inner in value.items():
         path = f"{under}.{key}" if under else str(key)
@@ -178,14 +178,14 @@ def leaves(value: Mapping[str, Any], under: str = "") -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value of a configuration, for people."""
+    """A value of a configuration as text."""
     return (
         "(none)" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
 
 
 def code_in_words(name: str) -> str:
-    """An entry of a step's code, for people."""
+    """An entry of a step's code as text."""
     return "the lab's code" if name == LAB_CODE else name
 
 
@@ -196,7 +196,7 @@ def _listed(names: Mapping[str, Any] | None) -> str:
 def differences(
     before: Mapping[str, PlannedStep], after: Mapping[str, PlannedStep]
 ) -> Iterator[tuple[str, str]]:
-    """(step, why it is not the same), in the order of `after`."""
+    """(step, how it changed), in the order of `after`."""
     for name in before:
         if name not in after:
             yield name, "is no longer there"

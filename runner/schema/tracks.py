@@ -1,9 +1,9 @@
-"""Speedrun tracks: what is competed in, as the lab's `tracks.yml` declares it
-(`runner.schema.lab_config`); a plan carries the one that it enters.
+"""Speedrun tracks, as the lab's `tracks.yml` declares them (`runner.schema.lab_config`). A plan
+carries the one that it enters.
 
-There are four kinds: a target quality at least cost; a fixed budget, whose best quality wins; the
-time to a quality on named hardware; and scaling, where the loss counts that a row's sizes project
-to more compute. Who is where on them is `runner.analysis.speedrun_ranking`'s to say.
+There are four kinds: reach a target quality at the lowest cost; the best quality within a budget;
+the shortest time to a quality on named hardware; and scaling, which projects the losses of a row's
+sizes to more compute. `runner.analysis.speedrun_ranking` ranks them.
 """
 
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from pydantic import Field
 
 from runner.lib.base_record import Record, Sha256
 
-SIZES = 4  # that a projection takes
+SIZES = 4  # that a projection needs
 
 Kind = Literal["target", "budget", "time", "scaling"]
 Positive = Annotated[float, Field(gt=0)]
 
 
 class Scored(Record):
-    """What a track's figures are figures of: so many tokens of one validation text."""
+    """What a track scores: so many tokens of one validation text."""
 
-    source: str  # how an experiment names it
+    source: str  # its name in a declaration
     validation_sha256: Sha256  # of the text's bytes
     eval_tokens: int = Field(gt=0)
-    tokenizer: str = "byte"  # whose tokens they are
+    tokenizer: str = "byte"  # the tokenizer
 
 
 class Hardware(Record):
@@ -39,16 +39,16 @@ class Hardware(Record):
 
 
 class Terms(Record):
-    """What wins. Which of the numbers there are is up to the kind."""
+    """What wins. The kind decides which of the numbers there are."""
 
     title: str = Field(min_length=1, max_length=200)
     kind: Kind
-    target: Positive | None = None  # bits per byte that count as reached: target, time
-    budget: Positive | None = None  # FLOPs that a run may cost: budget
-    at: Positive | None = None  # FLOPs that sizes are projected to: scaling
-    hardware: Hardware | None = None  # time
-    cost: Literal["model", "hardware"] = "hardware"  # which FLOPs of the lab's own models count
-    spread: Positive  # relative standard deviation of what is ranked between two seeds
+    target: Positive | None = None  # bits per byte to reach, for target and time
+    budget: Positive | None = None  # maximum FLOPs of a run, for budget
+    at: Positive | None = None  # FLOPs to project to, for scaling
+    hardware: Hardware | None = None  # for time
+    cost: Literal["model", "hardware"] = "hardware"  # which FLOPs count, for the lab's own models
+    spread: Positive  # relative standard deviation of the ranked figure between seeds
 
 
 class Track(Terms):
@@ -59,7 +59,7 @@ class Track(Terms):
 
     @property
     def sentence(self) -> str:
-        """What wins, in words."""
+        """The rule for winning, as a sentence."""
         flops = f"{self.cost} FLOPs" + (
             " (of own models: hardware FLOPs)" if self.cost == "model" else ""
         )

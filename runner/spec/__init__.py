@@ -1,1 +1,1 @@
-"""experiment.yaml to Experiment: read, never run."""
+"""experiment.yaml to Experiment. Reads files and runs nothing."""

@@ -1,14 +1,14 @@
-"""A declaration, from its text to the graph that it stands for. Reading is not running: a
-stranger's file goes through here, so nothing in it is executed, and every complaint names file,
-line, field and, where there is one, the near miss.
+"""Turns the text of a declaration into a graph of steps. Nothing in it is executed, because it may
+come from a stranger. Every error names file, line, field and a did-you-mean if there is one.
 
-It goes one way, stage by stage, each of which tells all that it finds wrong:
+There are four stages; each reports all problems that it finds:
 
     text → Document → Experiment → Graph → Plan
 
-The text's keys and values have lines in a `Document`; an `Experiment` (`runner.spec.experiment`) is
-what the author said; the `Graph` (`runner.spec.graph`) has all that this stands for, written out;
-and the `Plan` (`runner.planning.planner`) what is to run, with its fingerprints and its cost.
+A `Document` has the text's keys and values with their lines. An `Experiment`
+(`runner.spec.experiment`) is the declaration, checked. The `Graph` (`runner.spec.graph`) has every
+short form written out. The `Plan` (`runner.planning.planner`) is what will run, with fingerprints
+and cost.
 """
 
 from collections.abc import Callable
@@ -22,21 +22,20 @@ from runner.spec.experiment import checked
 from runner.spec.graph import Graph, written_out
 
 FILE_NAME = "experiment.yaml"
-PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.planning.lockfile`
-LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
+PYTHON_NAME = "experiment.py"  # declares an experiment in Python; see `runner.planning.lockfile`
+LOCK_NAME = "experiment.lock.yaml"  # the same declaration as data
 
 
 def load(path: Path) -> Graph:
-    """What the folder (or file) `path` declares in the lab whose checkout it is in. Raises
-    BadExperiment."""
+    """The graph that the folder (or file) `path` declares, in the lab whose checkout it is in.
+    Raises BadExperiment."""
     document = find(path)
     return written_out(document, checked(document), lab_config.find(path))
 
 
 def parse(text: str, file: str, lab: LabConfig | None = None) -> Graph:
-    """What the text of an experiment.yaml declares in a lab (None: one that decides nothing);
-    `file` is how complaints call it. Raises BadExperiment with every problem found, in the order of
-    their lines."""
+    """The graph that the text of an experiment.yaml declares in a lab (None: one with the
+    defaults); errors name the file as `file`. Raises BadExperiment with every problem, by line."""
     document = read(text, file)
     return written_out(document, checked(document), lab or lab_config.defaults())
 
@@ -51,13 +50,13 @@ def find(path: Path) -> Document:
 
 
 def is_lock(document: Document) -> bool:
-    """Whether it was made from an `experiment.py`."""
+    """Whether an `experiment.py` generated it."""
     return Path(document.file).name == LOCK_NAME
 
 
 def declaring(folder: str, has: Callable[[str], bool]) -> str:
-    """Which of a folder's files declares its experiment: `experiment.yaml`, or the lock of an
-    `experiment.py`. Raises BadExperiment where they are in each other's way."""
+    """Which file of a folder declares its experiment: `experiment.yaml`, or the lock of an
+    `experiment.py`. Raises BadExperiment if there are both."""
     if not has(PYTHON_NAME):
         return FILE_NAME
     for name, words in (

@@ -1,8 +1,8 @@
-"""Document → Experiment: what the author said, in one of two forms, checked against its schema.
+"""Document → Experiment: the declaration in one of two forms, checked against its schema.
 
-Steps say all that is done themselves. Arms and seeds are a short form of them: each arm with each
-seed is a point of one `train` step. Both forms know their `steps`, where in the file what stands in
-a step was written (`place`), and what of them is well formed and makes no sense (`senseless`).
+One form lists steps. The other, arms and seeds, is a short form of it: each arm with each seed is a
+point of one `train` step. Both forms know their `steps`, where the file says what is inside a step
+(`place`), and which well-formed parts make no sense (`senseless`).
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ Title = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whi
 
 
 class Asked(Resources):
-    """What an experiment asks for, and what all of it may take at most."""
+    """The requested devices, and the limit for all runs together."""
 
     ceiling_hours: Annotated[float, Field(gt=0, le=1e6)] | None = None  # device-hours
 
 
 class _Either(BaseModel):
-    """What an experiment of either form says."""
+    """The keys of both forms."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -45,11 +45,11 @@ class _Either(BaseModel):
 
     @property
     def devices(self) -> Resources:
-        """What its steps are made on that name no others."""
+        """The devices of steps that name no others."""
         return Resources(kind=self.resources.kind, count=self.resources.count)
 
     def senseless(self, lab: LabConfig) -> Said:
-        """What is well formed and still makes no sense in this lab."""
+        """Problems with declarations that are well-formed, in this lab."""
         known = lab.tracks
         if self.speedrun and (track := self.speedrun.track) not in known:
             words = f"there is no track `{track}`; there are {', '.join(known)}{near(track, known)}"
@@ -57,13 +57,13 @@ class _Either(BaseModel):
 
 
 class Declaration(_Either):
-    """An experiment with steps, which say all that is done themselves, as it is declared."""
+    """An experiment declared as steps."""
 
     data: ClassVar[None] = None
     eval: ClassVar[EvalConfig] = EvalConfig()
     seeds: ClassVar[tuple[int, ...]] = ()
     ladder: ClassVar[None] = None
-    arms_at: ClassVar[Path] = ("steps",)  # where what it trains is declared
+    arms_at: ClassVar[Path] = ("steps",)  # where the arms are declared
 
     steps: Annotated[dict[StepName, Step], Field(min_length=1)]
 
@@ -78,7 +78,7 @@ class Declaration(_Either):
             yield ("resources", wrong[0]), wrong[1]
 
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
-        """Where the author wrote what stands `inside` this step, at a point of its sweep."""
+        """Where the file has the part `inside` of this step, at a point of its sweep."""
         if inside[:1] == ("config",):
             swept = self.steps[step].swept(point.values, inside[1:])
             return ("steps", step, *(inside if swept is None else ("sweep", *swept)))
@@ -86,7 +86,7 @@ class Declaration(_Either):
 
 
 class _Arm(BaseModel):
-    """What an arm changes."""
+    """The keys that an arm may change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -98,8 +98,8 @@ class _Arm(BaseModel):
 
 
 class ShortForm(_Either, _Arm):
-    """An experiment with arms and seeds. What is as in a `train` step (`model`, `train`, `own`,
-    `options`, `compute`) is completed by each arm."""
+    """An experiment declared as arms and seeds. Each arm completes the keys of the `train` step
+    (`model`, `train`, `own`, `options`, `compute`)."""
 
     arms_at: ClassVar[Path] = ("arms",)
 
@@ -119,8 +119,8 @@ class ShortForm(_Either, _Arm):
         }
 
     def steps_in(self, kinds: Mapping[str, Kind]) -> Mapping[str, Step]:
-        """The steps that its arms and seeds stand for, in a lab with these kinds of device. What is
-        done beside training on slices is done on their hosts' cores."""
+        """The steps that arms and seeds are short for, in a lab with these kinds of device. Work
+        beside training on slices is done on the cores of their hosts."""
         kind = self.resources.kind
         others = Resources(kind="cpu" if kind in kinds and kinds[kind].topologies else kind)
         return {
@@ -141,7 +141,7 @@ class ShortForm(_Either, _Arm):
         }
 
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
-        """Where the author wrote what stands `inside` this step, at a point of its sweep."""
+        """Where the file has the part `inside` of this step, at a point of its sweep."""
         if inside and inside[0] != "config":  # the devices, the seeds
             return ("arms",) if inside[0] == "sweep" else inside
         if step != "train":
@@ -176,7 +176,7 @@ _SHORT_ONLY = ShortForm.model_fields.keys() - Declaration.model_fields.keys()
 
 
 def checked(document: Document) -> Experiment:
-    """What a document declares, in the form in which it does. Raises BadExperiment."""
+    """The experiment that a document declares, in its form. Raises BadExperiment."""
     complaints = Complaints(document)
     in_steps = "steps" in document.value
     for key in sorted(_SHORT_ONLY & document.value.keys()) if in_steps else ():

@@ -1,5 +1,5 @@
-"""Experiment → Graph: each step with its whole configuration, a sweep as many nodes. Like all of a
-declaration it is read and not run: what is wrong is said with its line."""
+"""Experiment → Graph: each step with its whole configuration, and a sweep as one node per point.
+Runs nothing; errors have their line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,34 +22,34 @@ from runner.spec.steps import NO_POINT, SEEDS, Point
 
 NO_OWN, ONE_DEVICE = Own(), MeshConfig()
 MAX_NODES = 10_000
-MAX_LABEL = 100  # bytes of a point's name, which becomes part of names of files
+MAX_LABEL = 100  # bytes of a point's name, which becomes a part of file names
 
 
 @dataclass(frozen=True)
 class Node:
-    """One thing to make: a step, or one point of its sweep as `step/label`."""
+    """A step, or one point of its sweep as `step/label`."""
 
     do: str
-    own: tuple[str, ...]  # module:function of the experiment's folder that it reaches
+    own: tuple[str, ...]  # module:function of the experiment's folder that it calls
     config: dict[str, Any]
     inputs: dict[str, tuple[str, ...]]  # {input: nodes}
     resources: Resources
-    checked: BaseModel | None = None  # the configuration of a built-in, as its schema read it
+    checked: BaseModel | None = None  # the configuration of a built-in, validated
     alias: str = ""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """All that an experiment is to make, each node after its inputs."""
+    """Everything that an experiment runs, each node after its inputs."""
 
-    document: Document  # to say where something stands
+    document: Document  # for lines in errors
     experiment: Experiment
     nodes: Mapping[str, Node]
     lab: LabConfig  # in which it is declared
 
     @property
     def arms(self) -> dict[str, Train]:
-        """What its nodes train, by arm, the one declared first in front."""
+        """The arms that its nodes train, in the order of declaration."""
         found: dict[str, Train] = {}
         for name, node in self.nodes.items():
             run = run_of(name, node.do, node.config)
@@ -58,17 +58,17 @@ class Graph:
         return found
 
     def place(self, node: str, inside: Path = ()) -> Path:
-        """Where the author wrote what stands `inside` a node."""
+        """Where the file has the part `inside` of a node."""
         step, _, label = node.partition("/")
         return self.experiment.place(step, inside, Point(label))
 
     def source(self, node: str) -> Path:
-        """Where the text of a `tokenize` node is named."""
+        """Where the file names the text of a `tokenize` node."""
         return self.place(node, ("config", "source"))
 
 
 def written_out(document: Document, experiment: Experiment, lab: LabConfig) -> Graph:
-    """The graph that an experiment of this document declares in a lab. Raises BadExperiment."""
+    """The graph of an experiment in this document, in a lab. Raises BadExperiment."""
     reader = _Reader(document, experiment, lab)
     steps, found = reader.steps, reader.points()
     made: dict[str, Node] = {}
@@ -94,8 +94,7 @@ def written_out(document: Document, experiment: Experiment, lab: LabConfig) -> G
 
 
 def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
-    """Nodes whose runs would be counted together and are not alike: of one arm that differ in more
-    than the seed."""
+    """Nodes of one arm that differ in more than the seed: their runs cannot be averaged."""
     first: dict[str, str] = {}
     seen: dict[tuple[str, int], str] = {}
     for name, node in nodes.items():
@@ -113,11 +112,11 @@ def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
             yield name, words
 
 
-Config = tuple[dict[str, Any], BaseModel | None]  # and of a built-in, as its schema reads it
+Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-in
 
 
 class _Reader:
-    """Reads steps one by one and collects what is wrong."""
+    """Reads steps one by one and collects problems."""
 
     def __init__(self, document: Document, experiment: Experiment, lab: LabConfig) -> None:
         self.steps = experiment.steps_in(lab.devices)
@@ -130,13 +129,13 @@ class _Reader:
         if (count := sum(step.combinations for step in self.steps.values())) > MAX_NODES:
             words = f"{count:,} steps are more than the {MAX_NODES:,} that one experiment may have"
             self.complaints.say(("steps",), words)
-            self.complaints.end()  # before they are written out
+            self.complaints.end()  # sweeps are expanded next
         found = {name: self._points(name) for name in self.steps}
         self.complaints.end()
         return found
 
     def order(self) -> list[str]:
-        """The steps, each after its inputs. Raises BadExperiment where they form a circle."""
+        """The steps, each after its inputs. Raises BadExperiment for a cycle."""
         needs = {name: set(step.inputs.values()) for name, step in self.steps.items()}
         try:
             return step_graph.order(needs)
@@ -151,15 +150,15 @@ class _Reader:
         wrong = step_checks.of_step(name, self.steps, self._lab.devices)
         for inside, words in (*too_large, *wrong):
             self._say(name, inside, words)
-        sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # of one that stands twice, one
-        if too_large:  # one point, as an example of what else is wrong: all might fill the memory
+        sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # without duplicates
+        if too_large:  # one point, to find further problems; all points might fill the memory
             sweep, seeds = step.first, seeds[:1]
         points = step_graph.points(sweep, seeds)
         if step.is_swept and not too_large and len(points) < step.combinations:
             words = "two of its points have the same name; name them in a list"
             self._say(name, ("sweep",), words)
         found: dict[str, Config] = {}
-        read: dict[str, Config | None] = {}  # by all that varies but the seed
+        read: dict[str, Config | None] = {}  # by everything that varies except the seed
         bad = 0
         for label, values in points.items():
             if self.complaints.enough or bad > MAX_PROBLEMS:
@@ -186,7 +185,7 @@ class _Reader:
         return found
 
     def _say_idle(self, name: str, configs: Sequence[Mapping[str, Any]]) -> None:
-        """Complain of inputs that no point of a `train` step reads."""
+        """Report inputs that no point of a `train` step reads."""
         inputs = self.steps[name].inputs
         for key in sorted(
             set(inputs).difference(*(step_checks.read_by("train", one, inputs) for one in configs))
@@ -195,8 +194,8 @@ class _Reader:
             self._say(name, ("inputs", key), words + near(key, ("tokens",)))
 
     def _config(self, name: str, point: Point) -> Config | None:
-        """A step's configuration at a point of its sweep, of a built-in with every default filled
-        in; None where there cannot be one."""
+        """A step's configuration at a point of its sweep, for a built-in with every default filled
+        in; None if it is invalid."""
         step = self.steps[name]
         try:
             config = step_graph.merged(step.config, point.values)
@@ -226,12 +225,12 @@ class _Reader:
             checked = self._spread(name, checked, point)
         config = checked.model_dump(mode="json")
         for inside, words in step_checks.of_config(step, config, self.steps):
-            if self._experiment.data is None or "phases" not in inside:  # it is said of arms
+            if self._experiment.data is None or "phases" not in inside:  # else reported for arms
                 self._say(name, inside, words, point)
         return config, checked
 
     def _spread(self, name: str, config: Train, point: Point) -> Train:
-        """Over all devices of the step: as it says, or else each with a part of the batch."""
+        """The configuration over all devices of the step: as declared, or else data-parallel."""
         devices = (self.steps[name].resources or self._experiment.devices).count
         if config.own != NO_OWN:
             if devices > 1:
@@ -256,12 +255,12 @@ class _Reader:
 def _own_models(
     do: str, inputs: Mapping[str, tuple[str, ...]], made: Mapping[str, Node]
 ) -> tuple[str, ...]:
-    """The functions that a step calls to score models of the experiment's own: those of the steps
-    that trained them, also where own steps have changed the models since."""
+    """The own functions that a step calls to score own models: those of the steps that trained the
+    models, even if own steps have changed the models since."""
     found: dict[str, None] = {}
     waiting = list(inputs["models"]) if do == "evaluate" else []
     seen = set(waiting)
-    for name in waiting:  # which grows while we walk it
+    for name in waiting:  # grows during the loop
         node = made[name]
         if node.do == "train" and "model" in node.config["own"]:
             found[node.config["own"]["model"]] = None

@@ -1,16 +1,16 @@
-"""`ladder:` of an experiment: rungs of growing size, each a variant against its baseline. A rung is
-planned by itself, and its gate decides whether the next one's plan is posted. Pure.
+"""`ladder:` of an experiment: rungs of growing size, each a variant against its baseline. Each rung
+has a plan of its own, and its gate decides whether the next rung's plan is posted. Pure.
 
     ladder:
-      floor: 0.6          # c and b of L = a·C^(−b) + c, by which a loss is turned into compute
+      floor: 0.6          # c and b of L = a·C^(−b) + c, which converts a loss to compute
       exponent: 0.1
       rungs:
         - {baseline: small, variant: small-new}
         - {baseline: large, variant: large-new}
 
-Under a preregistration, predictions may speak of arms of several rungs. Each rung's plan then knows
-the arms below it, and its execution what these came to, so that a prediction is decided on the rung
-that has the last of its arms.
+Under a preregistration, a prediction may be about arms of several rungs. Each rung's plan then has
+the arms below it, and its execution has their results; the prediction is decided on the rung with
+the last of its arms.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from runner.lib.canonical_json import to_json
 from runner.lib.problems import Said, near
 from runner.schema.record import PlannedArm, PlannedRung
 
-FEWEST_SEEDS = 2  # of which a gate can know its noise
+FEWEST_SEEDS = 2  # that a gate needs to estimate its noise
 
 
 class Rung(Record):
@@ -35,15 +35,15 @@ class Rung(Record):
 
 
 class Ladder(Record):
-    """The rungs, and the law by which their gates count."""
+    """The rungs, and the law that their gates use."""
 
     floor: Annotated[float, Field(ge=0)]
     exponent: Annotated[float, Field(gt=0, le=2)]
     rungs: Annotated[tuple[Rung, ...], Field(max_length=20)]
 
     def planned(self, n: int, arms: Mapping[str, PlannedArm] | None = None) -> PlannedRung:
-        """The rung of this number, from 1 on; with the `arms` of all rungs, under a
-        preregistration, which ladder it is of and what is below it."""
+        """The rung with this number, from 1. With the `arms` of all rungs (under a
+        preregistration), it also has the digest of its ladder and the arms below it."""
         rung = self.rungs[n - 1]
         below = {name for one in self.rungs[: n - 1] for name in (one.baseline, one.variant)}
         whole = {name: arm.model_dump(mode="json") for name, arm in (arms or {}).items()}
@@ -61,7 +61,7 @@ class Ladder(Record):
 
 
 def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) -> Said:
-    """What makes no sense of a ladder over these arms."""
+    """Problems of a ladder over these arms."""
     if own:
         yield ("ladder",), "arms with own code cannot be on a ladder: nobody measures their speed"
     if seeds < FEWEST_SEEDS:
@@ -83,7 +83,7 @@ def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) ->
 
 
 def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Said:
-    """Rungs whose arms cannot be compared, or which do not grow."""
+    """Rungs whose arms cannot be compared, or that do not grow."""
     before = 0
     for n, rung in enumerate(ladder.rungs):
         baseline, variant = arms[rung.baseline], arms[rung.variant]

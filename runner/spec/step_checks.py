@@ -1,6 +1,6 @@
-"""What is wrong with a step as it is declared, and with its configuration at a point of its sweep:
-whether its inputs are what it takes and, of those that `mix` and `train` take under names of the
-author's choosing, which a configuration reads and how it speaks of them."""
+"""Problems of a step as declared, and of its configuration at a point of its sweep: whether its
+inputs have the right kind, and for `mix` and `train`, whose inputs the author names, which inputs a
+configuration reads."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -14,16 +14,16 @@ from runner.spec.step_types import BUILT_IN, FUNCTION, MIXTURE, TOKENS
 from runner.spec.steps import Step
 
 APART = "declare the point that is meant as a step of its own"
-MAX_SIZE = 8_000_000  # bytes of all configurations, as the points of sweeps multiply them
-MAX_INPUTS = 200_000  # that the points of one step take together
+MAX_SIZE = 8_000_000  # bytes of all configurations together, because sweeps multiply them
+MAX_INPUTS = 200_000  # inputs of all points of one step together
 BYTES = 256  # ids of the byte tokenizer
 
-# {input: the parts of the mixture that it is}; empty for one store, None for what nobody knows yet.
+# {input: the parts of its mixture}; empty for one store, None if unknown.
 Inputs = Mapping[str, tuple[str, ...] | None]
 
 
 def too_large(name: str, steps: Mapping[str, Step]) -> Said:
-    """Where its sweep would multiply to more than one experiment may have."""
+    """Where its sweep would multiply to more than an experiment may have."""
     step = steps[name]
     if (size := step.size) > MAX_SIZE:
         words = f"its points make {size:,} bytes of configuration; {MAX_SIZE:,} is the most"
@@ -39,7 +39,7 @@ def too_large(name: str, steps: Mapping[str, Step]) -> Said:
 
 
 def of_step(name: str, steps: Mapping[str, Step], kinds: Mapping[str, Kind]) -> Said:
-    """What is wrong with a step as it is declared in a lab with these kinds of device."""
+    """Problems of a step as declared, in a lab with these kinds of device."""
     step = steps[name]
     if (asked := step.resources) and (
         wrong := devices.misfit(kinds, asked.kind, asked.count, trains=step.do == "train")
@@ -81,7 +81,7 @@ def _of_built_in(step: Step, steps: Mapping[str, Step]) -> Said:
 
 
 def _missing(of: str, steps: Mapping[str, Step]) -> str:
-    """What to say of an input that is no step: it may be meant for a point of a sweep."""
+    """The message for an input that is no step, but may mean a point of a sweep."""
     step = of.partition("/")[0]
     if step != of and step in steps and steps[step].is_swept:
         return f"`{of}` would be one point of `{step}`, and an input is a whole step; {APART}"
@@ -89,8 +89,8 @@ def _missing(of: str, steps: Mapping[str, Step]) -> str:
 
 
 def of_config(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
-    """What is wrong with a built-in's configuration at a point of its sweep, with all defaults
-    filled in, beside its steps."""
+    """Problems of a built-in's configuration at a point of its sweep, with all defaults filled
+    in."""
     yield from _unfit(step, config, steps)
     if step.do in CHECKS:
         yield from CHECKS[step.do](
@@ -99,14 +99,14 @@ def of_config(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) 
 
 
 def _parts(step: Step | None) -> tuple[str, ...] | None:
-    """The parts of the mixture that a step makes; none if a built-in makes no mixture."""
+    """The parts of the mixture that a step makes; empty if a built-in makes no mixture."""
     if step is None or step.do not in BUILT_IN:
         return None
     return tuple(step.inputs) if step.do == "mix" else ()
 
 
 def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
-    """Inputs that are not what the step takes."""
+    """Inputs of a kind that the step does not take."""
     taker = BUILT_IN[step.do]
     takes = {**taker.inputs, **taker.optional}
     any_other = () if step.do == "train" and "data" in config["own"] else taker.others
@@ -128,9 +128,9 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
 
 
 def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
-    """Those of a step's inputs that it reads with this configuration."""
+    """The inputs that a step reads with this configuration."""
     if do != "train" or "data" in config["own"]:
-        return set(inputs)  # an own data function may read any
+        return set(inputs)  # own data functions may read any
     named = {phase.get("tokens") for phase in config["train"].get("phases", [])}
     return {name for name in inputs if name == "tokens" or name in named}
 

@@ -1,11 +1,10 @@
-"""The built-in steps: what each is called, which configuration and inputs it takes, what it makes,
-and where its function is. Light: the functions (`runner.worker.builtin`) are imported only where a
-step is made.
+"""The built-in steps: name, configuration, inputs, output and function of each. Light: the
+functions (`runner.worker.builtin`) are imported only to run a step.
 
 A step's function is called as `function(config, inputs, out)`: its configuration, {input: folder}
-(of an input that is a whole sweep {input: {label: folder}}), and an empty folder for its output.
-Texts are folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line. One that calls
-functions of the experiment's own is handed them as a fourth argument, {module:function: it}.
+(for an input that is a whole sweep {input: {label: folder}}), and an empty folder for its output.
+Texts are folders with `train.jsonl` and `validation.jsonl`, one {"text": …} per line. If the step
+calls own functions, it gets them as a fourth argument, {module:function: callable}.
 """
 
 import re
@@ -51,7 +50,7 @@ Function = Annotated[str, AfterValidator(_function)]
 
 
 class Tokenize(Config):
-    """Texts to token stores, `train` and `validation`."""
+    """Turns texts into token stores, `train` and `validation`."""
 
     source: str | None = Field(
         default=None,
@@ -85,7 +84,7 @@ class Tokenize(Config):
 
 
 class Mix(Config):
-    """Token stores, by names of the author's, to a mixture of them."""
+    """Mixes token stores, whose names the author chooses."""
 
     weights: Weights = Field(
         description="each input's share of the rows that are trained on; their sum does not matter"
@@ -93,7 +92,7 @@ class Mix(Config):
 
 
 class Filter(Config):
-    """Texts to the documents among them that pass."""
+    """Keeps the documents of a text that pass."""
 
     least_characters: Count | None = Field(default=None, description="documents as long pass")
     most_characters: Count | None = Field(default=None, description="documents no longer pass")
@@ -103,7 +102,7 @@ class Filter(Config):
 
 
 class Map(Config):
-    """Texts to what a function makes of each document, one after the other."""
+    """Applies a function to each document of a text."""
 
     function: Function = Field(
         description="module:function of the experiment's folder, from a document to a document, or "
@@ -112,8 +111,8 @@ class Map(Config):
 
 
 class Own(Config):
-    """Functions of the experiment's own in the place of the lab's, each as module:function of its
-    folder. How they are called is said in `runner.worker.builtin.plugins`."""
+    """Own functions that replace the lab's, each as module:function of the experiment's folder.
+    `runner.worker.builtin.plugins` says how they are called."""
 
     model: Function | None = Field(default=None, description="what is trained, and then scored")
     loss: Function | None = Field(default=None, description="what is minimised")
@@ -127,7 +126,7 @@ class Own(Config):
 
 
 class Train(Config):
-    """A token store to a trained model."""
+    """Trains a model on a token store."""
 
     model: ModelConfig
     train: TrainConfig
@@ -159,42 +158,42 @@ class Train(Config):
 
 
 class TrainOwn(Train):
-    """The same with a model of the experiment's own."""
+    """The same with an own model."""
 
     model: OwnModel  # type: ignore[assignment]  # no kind of ModelConfig
 
 
 class Evaluate(EvalConfig):
-    """Trained models to their bits per byte on the validation tokens."""
+    """Scores trained models: bits per byte on the validation tokens."""
 
 
 class OverShards(NamedTuple):
-    """How a step on a text of many shards is made in several processes. Each is module:function,
-    called like a step's own; beside the step's inputs they find the named ones."""
+    """How several processes run a step on a text of many shards. Each field is a module:function,
+    called like a step's own function; the named inputs are added to the step's."""
 
-    each: str  # makes some shards: `shards` {name: file}, and `first`
-    join: str  # puts all of them together: `parts` {number: folder}, and `first`
-    first: str | None = None  # comes before all others, which find its output as the input `first`
-    when: tuple[str, tuple[str, ...]] | None = None  # a key, and its values that make it worth it
+    each: str  # processes some shards: `shards` {name: file}, and `first`
+    join: str  # joins the parts: `parts` {number: folder}, and `first`
+    first: str | None = None  # runs before all others, which get its output as the input `first`
+    when: tuple[str, tuple[str, ...]] | None = None  # a key, and the values for which it pays off
 
 
-# What steps make and take, in the words of complaints. Own code makes and takes what it likes.
+# What steps make and take, as errors name it. Own code may make and take anything.
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
 MODEL, SCORES = "a trained model", "scores"
 STORES = (TOKENS, MIXTURE)
 
 
-KEPT = "kept"  # what a `tokenize` step finds a text of the experiment's own as
-LOGICAL = "regatta."  # before a built-in's name: what it is called wherever its function lies
+KEPT = "kept"  # the name under which a `tokenize` step finds a text of the experiment
+LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
 
 class BuiltIn(NamedTuple):
-    function: str  # module:function; plans and fingerprints have `logical` in its place
+    function: str  # module:function; plans and fingerprints use `logical` instead
     config: type[BaseModel]
     makes: str
-    inputs: Mapping[str, tuple[str, ...]]  # {input: what it may be}
+    inputs: Mapping[str, tuple[str, ...]]  # {input: the kinds it may have}
     optional: Mapping[str, tuple[str, ...]] = {}
-    others: tuple[str, ...] = ()  # what inputs may be that the author names; none: there are none
+    others: tuple[str, ...] = ()  # kinds of inputs that the author names; empty: there are none
     sweeps: tuple[str, ...] = ()  # the inputs that may be a whole sweep
     over: OverShards | None = None
 
@@ -203,7 +202,7 @@ ENCODED = OverShards(
     each="runner.worker.builtin.tokens:encode_shards",
     join="runner.worker.builtin.tokens:join",
     first="runner.worker.builtin.tokens:learn",
-    when=("tokenizer", ("bpe", "given")),  # bytes are encoded faster than read
+    when=("tokenizer", ("bpe", "given")),  # for bytes, encoding is faster than reading
 )
 FILTERED = OverShards(
     "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
@@ -242,19 +241,19 @@ BUILT_IN = {
 
 
 def logical(do: str) -> str:
-    """What plans call the function of a step, wherever it lies: of a built-in `regatta.train`, of
-    the experiment's own its module:function."""
+    """The name of a step's function in plans: `regatta.train` for a built-in, wherever it is; for
+    own code its module:function."""
     return f"{LOGICAL}{do}" if do in BUILT_IN else do
 
 
 def place_of(function: str) -> str:
-    """The module:function that goes by a logical name."""
+    """The module:function with this logical name."""
     do = function.removeprefix(LOGICAL)
     return BUILT_IN[do].function if function == logical(do) and do in BUILT_IN else function
 
 
 def parts_of(function: str) -> tuple[str, ...]:
-    """The dotted names of all functions that make a step of a built-in; none for own code."""
+    """The dotted names of all functions that run a built-in step; empty for own code."""
     do = function.removeprefix(LOGICAL)
     if do not in BUILT_IN or function != logical(do):
         return ()
@@ -264,14 +263,14 @@ def parts_of(function: str) -> tuple[str, ...]:
 
 
 def schema_of(do: str, config: Mapping[str, Any]) -> type[BaseModel]:
-    """What the configuration of a built-in has to be."""
+    """The schema of a built-in's configuration."""
     own = config.get("own")
     if do == "train" and isinstance(own, Mapping) and own.get("model") is not None:
         return TrainOwn
     return BUILT_IN[do].config
 
 
-# What functions of the experiment's own are called with; see `runner.worker.builtin.plugins`.
+# The arguments of own functions; see `runner.worker.builtin.plugins`.
 CALLED = {
     "model": ("config",),
     "loss": ("config", "logits", "targets"),
@@ -282,7 +281,7 @@ CALLED = {
 
 
 def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The functions of the experiment's own that a step names itself, with what it calls each."""
+    """The own functions that a step names, with the arguments of each."""
     if do not in BUILT_IN:
         return ((do, ("config", "inputs", "out")),)
     if do == "map":

@@ -1,4 +1,4 @@
-"""A step as it is declared, and the points of its sweep."""
+"""A declared step, and the points of its sweep."""
 
 import math
 import re
@@ -12,17 +12,17 @@ from engine.config.schema import refusal
 from runner.lib.yaml_lines import Path
 from runner.schema.record import Resources
 
-MAX_DEPTH = 10  # sections that a key of a sweep leads through
+MAX_DEPTH = 10  # sections in a key of a sweep
 
 StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
-SEEDS = 2**31  # a seed is less
+SEEDS = 2**31  # upper bound of a seed, exclusive
 Seed = Annotated[int, Field(ge=0, lt=SEEDS, strict=True)]
 
 
 class Point(NamedTuple):
     """One point of a sweep."""
 
-    label: str = ""  # none: of a step without a sweep
+    label: str = ""  # empty: the step has no sweep
     values: Mapping[str, Any] = {}  # {dotted key: value}
 
 
@@ -60,7 +60,7 @@ AliasName = Annotated[str, AfterValidator(_alias)]
 
 
 class Step(BaseModel):
-    """A step as it is declared."""
+    """A declared step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True)
 
@@ -68,25 +68,25 @@ class Step(BaseModel):
     config: dict[str, Any] = {}
     inputs: dict[InputName, str] = {}
     sweep: Annotated[dict[str, list[Any]] | list[dict[str, Any]], PlainValidator(_sweep)] = {}
-    seeds: tuple[Seed, ...] = ()  # of each point of the sweep, where the step has a seed
+    seeds: tuple[Seed, ...] = ()  # of each point of the sweep, if the step has a seed
     resources: Resources | None = None
     alias: AliasName = Field(default="", alias="as")
 
     @property
     def is_swept(self) -> bool:
-        """Whether it is many steps, which are called after their points."""
+        """Whether it expands to many steps, named by their points."""
         return bool(self.sweep or self.seeds)
 
     @property
     def first(self) -> dict[str, list[Any]] | list[dict[str, Any]]:
-        """Its sweep, as far as its first point."""
+        """Its sweep, cut to its first point."""
         if isinstance(self.sweep, list):
             return self.sweep[:1]
         return {key: values[:1] for key, values in self.sweep.items()}
 
     @property
     def combinations(self) -> int:
-        """How many points it has, each with each of its seeds."""
+        """The number of its points, seeds included."""
         seeds = len(set(self.seeds)) or 1
         if isinstance(self.sweep, list):
             return (len(self.sweep) or 1) * seeds
@@ -94,7 +94,7 @@ class Step(BaseModel):
 
     @property
     def size(self) -> int:
-        """How long the configurations of all of its points are, about."""
+        """The approximate length of the configurations of all its points."""
         count, seeds = self.combinations, len(set(self.seeds)) or 1
         if isinstance(self.sweep, list):
             swept = len(str(self.sweep)) * seeds
@@ -103,15 +103,15 @@ class Step(BaseModel):
         return len(str(self.config)) * count + swept
 
     def swept(self, values: Mapping[str, Any], place: Path) -> Path | None:
-        """Where in the sweep the value at `place` of the configuration is written that the point
-        with these values has; None where it is not of the sweep."""
+        """Where the sweep has the value at `place` of the configuration, for the point with these
+        values; None if the value is not from the sweep."""
         for key, value in values.items():
             parts = tuple(key.split("."))
             if place[: len(parts)] != parts:
                 continue
             below = place[len(parts) :]
             if isinstance(self.sweep, dict):
-                written = self.sweep.get(key, [])  # which lacks the step's `seeds`
+                written = self.sweep.get(key, [])  # it does not contain the step's `seeds`
                 return next(
                     ((key, n, *below) for n, one in enumerate(written) if one is value), None
                 )

@@ -1,30 +1,31 @@
-"""Shared steps: one makes, the others wait, and whoever reads what was made checks it.
+"""The cache of step outputs: one worker makes an output, others wait for it, and every reader
+checks it.
 
     steps/<name>/<first 16 of the fingerprint>/manifest.json   which folder counts, every digest
     steps/<name>/<first 16>/<generation>-<maker>/              what one maker wrote
     leases/steps/<name>/<first 16>/<generation>/               start.json, heartbeats, end.json
 
-A generation starts once and ends once. Its maker ends it as made, as failed, or as lost where its
-process was taken away; a watcher ends it as lost too who saw it stand still for 45 s, or on whose
-machine its process has ended (`runner.lib.process_owner`). All create the same `end.json`, so one
-comes through, and the next generation starts only after it. A maker that comes too late is refused,
-wherever it slept: looking at the lease first could not promise this, since one can sleep between
-the look and the deed. `manifest.json` is copied from the end that says made, by its maker or, if
-that one died in between, by the next who looks.
+A maker is a process that makes an output; a generation is one try. A generation starts once and
+ends once: as made, as failed, or as lost if its process was taken away. Its maker ends it. A
+watcher also ends it as lost after it has seen no heartbeat for 45 s, or if the maker's process has
+ended on the watcher's machine (`runner.lib.process_owner`). All create the same `end.json`, so only
+one succeeds, and the next generation starts only after it. So a maker that is too late is refused,
+even if it slept between a look at the lease and its write. `manifest.json` is copied from an end
+that says made, by its maker or, if that died in between, by the next reader.
 
-So there is one manifest, it never changes, what it names was whole and on disk before it was
-there, and all who ask get the same bytes. Not promised: that only one works at a time. A maker
-that was taken for dead goes on, in a folder of its own, until it is refused.
+So there is one manifest, it never changes, everything it names was complete and on disk before, and
+all readers get the same bytes. It is not guaranteed that only one maker works at a time: one that
+was taken for dead continues, in a folder of its own, until it is refused.
 
-On disk means: each file, its folder, and the names of that folder and of those around it are synced
-before the end that says made, and the manifest and its name before `make` returns; so what it has
-returned survives a power cut. A lease need not and is not synced: it says who is alive, and nobody
-who wrote it is, then. What a power cut leaves of one is nothing, and its generation begins anew in
-another folder; or cut off, and its generation counts as lost; or whole, and true, as an end that
-says made names what was synced before it.
+On disk means synced: each file, its folder, and the names of this folder and of those around it
+before the end that says made; the manifest and its name before `make` returns. So what it has
+returned survives a power cut. A lease is not synced: it says who is alive, and after a power cut
+nobody who wrote it is. If a power cut removes it, the generation starts again in another folder; if
+it is truncated, the generation counts as lost; if it is complete, it is true, because what an end
+names was synced before it.
 
-Of a store in a bucket, the folder that a maker writes into lies on its machine; it is uploaded
-before the generation is ended as made. Who reads it has a copy, once a machine.
+For a store in a bucket, a maker writes to a folder on its machine and uploads it before it ends the
+generation as made. Readers copy it once per machine.
 """
 
 import math
@@ -51,55 +52,55 @@ from runner.store.digests import BadOutput as BadOutput
 from runner.store.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
 from runner.store.store import Store, StoreError
 
-LOOK_EVERY = 0.5  # seconds between two looks of one who waits
+LOOK_EVERY = 0.5  # seconds between two looks while waiting
 MOST_WHY = 500  # characters
-MOST_WORD = 4 * store_digests.MOST_LISTED  # bytes of a manifest, with what it was made of
+MOST_WORD = 4 * store_digests.MOST_LISTED  # bytes of a manifest
 R = TypeVar("R", bound=Record)
 
 
 class MakingFailed(Exception):
-    """The step could not be made here; the message is the whole sentence."""
+    """The output could not be made here; the message is a whole sentence."""
 
 
 class MakerLost(MakingFailed):
-    """What made the step was taken away, by no fault of the step's: the next one may go on."""
+    """The maker was taken away, by no fault of the step: another one may continue."""
 
 
 class Turn(Record):
-    """Whose turn it is to make a step."""
+    """The current maker of a step."""
 
     name: str
     fingerprint: Sha256
     generation: int = Field(ge=1)
-    maker: str = Field(pattern="^[0-9a-f]{16}$")  # a nonce, so that no two share a folder
-    by: str  # the execution, as the caller names it
+    maker: str = Field(pattern="^[0-9a-f]{16}$")  # a nonce, so that no two makers share a folder
+    by: str  # the execution, for display
     host: str
 
     @property
     def lease(self) -> str:
-        """Where below `leases/` it gives signs of life."""
+        """The folder of its heartbeats, below `leases/`."""
         return f"{_step(self.name, self.fingerprint)}/{self.generation}"
 
     @property
     def folder(self) -> str:
-        """Where in the store it writes."""
+        """The folder in the store that it writes to."""
         return f"{self.lease}-{self.maker}"
 
 
 class Start(Turn):
-    """Somebody has begun to make a step."""
+    """A maker has started."""
 
-    process: str = ""  # its maker's, as `runner.lib.process_owner` names it; an older lab did not
+    process: str = ""  # the maker's, by `runner.lib.process_owner`; missing in old records
 
 
 class Manifest(Turn):
-    """What a maker says of what it made."""
+    """What a maker reports about its output."""
 
     files: dict[str, store_digests.FileDigest]  # by path relative to the folder, with `/`
-    parts: dict[str, JsonValue]  # what the fingerprint was made of
+    parts: dict[str, JsonValue]  # what the fingerprint covers
     receipt: dict[str, str]
     made_at: Instant
-    seconds: Seconds  # that the build took
+    seconds: Seconds  # duration of the build
 
     @property
     def output_sha256(self) -> str:
@@ -108,7 +109,7 @@ class Manifest(Turn):
 
 
 class End(Record):
-    """How a generation ended. One that was made has its manifest here."""
+    """How a generation ended. If it was made, with its manifest."""
 
     how: Literal["made", "failed", "lost"]
     why: str = ""
@@ -120,20 +121,20 @@ CUT_OFF = End(how="lost", why="the power was cut while it was made")
 
 @dataclass(frozen=True)
 class Made:
-    """A finished step: its manifest, and its output's folder. Of a store in a bucket that is a copy
-    on this machine, once somebody here has made it or has called `fetch`."""
+    """A finished output: its manifest and its folder. For a store in a bucket, the folder is a copy
+    on this machine, which exists after `make` or `fetch`."""
 
     store: Store = field(compare=False, repr=False)
     manifest: Manifest
 
     @property
     def folder(self) -> Path:
-        """Where its output lies on this machine."""
+        """The output's folder on this machine."""
         return self.store.local(self.manifest.folder)
 
     def verify(self, *, digests: bool = True) -> None:
-        """Raises BadOutput unless exactly the manifest's files are there, each with its digest.
-        Without `digests`, and in a bucket, no file is read, and only sizes are compared."""
+        """Raises BadOutput unless exactly the manifest's files exist, each with its digest. Without
+        `digests`, and in a bucket, it reads no file and compares only sizes."""
         where = self.store.at(self.manifest.folder)
         if isinstance(where, Path):
             store_digests.verify(where, self.manifest.files, digests=digests)
@@ -142,8 +143,8 @@ class Made:
             store_digests.compare(where.as_posix(), found, self.manifest.files)
 
     def fetch(self) -> None:
-        """Have the output on this machine. A copy of what is in a bucket is read, each digest is
-        compared, and a damaged one is made once more. Raises BadOutput and StoreError."""
+        """Make the output available on this machine. A copy from a bucket is checked by digests,
+        and copied again if it is damaged. Raises BadOutput and StoreError."""
         if isinstance(self.store.at(self.manifest.folder), Path):
             return
         try:
@@ -155,18 +156,18 @@ class Made:
     def _fetch(self) -> None:
         if self.manifest.files:
             self.store.fetch(self.manifest.folder)
-        else:  # which is nothing at all in a bucket
+        else:  # a bucket has no empty folders
             self.folder.mkdir(parents=True, exist_ok=True)
         store_digests.verify(self.folder, self.manifest.files)
-        store_digests.settle(self.folder)  # as on the disk of who made it
+        store_digests.settle(self.folder)  # modes and times as on the maker's disk
 
 
 def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Made | None:
-    """The finished step `name` with this full fingerprint, or None: nobody has made it.
+    """The finished output of the step `name` with this full fingerprint; None if nobody has made
+    it.
 
-    Every file is read and its digest compared; `check=False` compares names and sizes, for plans,
-    and copies nothing out of a bucket. Raises BadOutput, and StoreError for a manifest that is no
-    regular file.
+    Compares the digest of every file. `check=False` compares names and sizes, for plans, and copies
+    nothing from a bucket. Raises BadOutput, and StoreError if the manifest is no regular file.
     """
     manifest = said(store, name, fingerprint)
     if manifest is None:
@@ -179,8 +180,8 @@ def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Ma
 
 
 def said(store: Store, name: str, fingerprint: str) -> Manifest | None:
-    """The manifest of the step, whatever lies in the folder that it names; None if nobody has made
-    it. Raises BadOutput, and StoreError for what is no regular file."""
+    """The manifest of the step, without a check of its folder; None if nobody has made it. Raises
+    BadOutput, and StoreError if it is no regular file."""
     manifest = _word(store, f"{_step(name, fingerprint)}/manifest.json", Manifest)
     if manifest and (manifest.name, manifest.fingerprint) != (name, fingerprint):
         of = f"{manifest.name} {manifest.fingerprint}"
@@ -190,14 +191,14 @@ def said(store: Store, name: str, fingerprint: str) -> Manifest | None:
 
 
 def newest(store: Store, name: str, fingerprint: str) -> tuple[Start | None, End | None]:
-    """A step's newest generation. Without an end it is being made, or its maker is dead, which only
-    its machine or a watcher can tell. Raises BadOutput where a maker's word is unreadable."""
+    """A step's newest generation. Without an end, it is running or its maker is dead; only its
+    machine or a watcher can tell which. Raises BadOutput if a maker's file is unreadable."""
     found = history(store, name, fingerprint)
     return found[-1] if found else (None, None)
 
 
 def history(store: Store, name: str, fingerprint: str) -> list[tuple[Start, End | None]]:
-    """Every generation of a step with its end, the first one first."""
+    """Every generation of a step with its end, in order."""
     found: list[tuple[Start, End | None]] = []
     while begun := _generation(store, name, fingerprint, len(found) + 1):
         found.append(begun)
@@ -207,8 +208,8 @@ def history(store: Store, name: str, fingerprint: str) -> list[tuple[Start, End 
 def _generation(
     store: Store, name: str, fingerprint: str, generation: int
 ) -> tuple[Start, End | None] | None:
-    """How a generation began and ended; None if it did not begin. One whose words a power cut has
-    cut off was lost, in whatever way it was to end."""
+    """How a generation started and ended; None if it did not start. If a power cut truncated its
+    files, it was lost."""
     nobody = Start(
         name=name, fingerprint=fingerprint, generation=generation, maker="0" * 16, by="", host=""
     )
@@ -238,16 +239,16 @@ def make(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Made:
-    """The finished step: found, waited for, or made here by `build`, which writes files into the
-    empty folder that it is given. `receipt` is asked when it has.
+    """The finished output: found, waited for, or made here by `build`, which writes files into the
+    empty folder that it gets. `receipt` is called afterwards.
 
-    Another maker's failure may have been its machine's, so it is not ours: we take our turn. Where
+    The failure of another maker may be its machine's fault, so this process then tries itself. If
     our own `build` raises MakerLost, or a maker of `by` was taken for dead, the next generation
-    begins, until `most_lost` of them in a row were lost and got no further: `left` says how much
-    makers with these folders left to go on from.
-    Raises MakingFailed only where our own `build` raised, lost too often or the disk failed us;
-    BadOutput where what was made is damaged. `stale_after`: seconds of `monotonic`; heartbeats are
-    4.5 times as frequent, in real time.
+    starts, until `most_lost` of them in a row were lost without progress: `left` measures how much
+    the makers with these folders left behind to continue from. Raises MakingFailed only if our own
+    `build` raised, was lost too often, or the disk failed; BadOutput if the output is damaged.
+    `stale_after` is in seconds of `monotonic`; heartbeats are 4.5 times as frequent, in real
+    time.
     """
     watch, me, host = LeaseWatch(store, monotonic), secrets.token_hex(8), socket.gethostname()
     turn = partial(Start, name=name, fingerprint=fingerprint, maker=me, by=by, host=host)
@@ -303,7 +304,7 @@ def _take_turn(
     built: Callable[[Start, Path], Manifest],
     beat_every: float,
 ) -> None:
-    """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
+    """Make this generation unless another maker has it, and end it. Raises MakingFailed."""
     lease, folder = AttemptLease(store, mine.lease, lasting=False), store.local(mine.folder)
     if not lease.start(mine.model_dump(mode="json")):
         return
@@ -315,8 +316,8 @@ def _take_turn(
             _end(store, mine, End(how="lost", why=sentence(error)))
             return
         except (Exception, KeyboardInterrupt) as error:
-            _clear(folder)  # room for the word, where the disk is full
-            with suppress(OSError, StoreError):  # without it, the others wait until it is stale
+            _clear(folder)  # frees space for the end, if the disk is full
+            with suppress(OSError, StoreError):  # if this fails, the others wait until it is stale
                 _end(store, mine, End(how="failed", why=sentence(error)))
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -332,8 +333,8 @@ def _clear(folder: Path) -> None:
 def _refuse_too_many(
     store: Store, mine: Start, most: float, left: Callable[[Sequence[str]], int]
 ) -> None:
-    """Raises MakingFailed where so many makers of the same execution were lost in a row without
-    having got further."""
+    """Raises MakingFailed if so many makers of the same execution were lost in a row without
+    progress."""
     folders, best, in_vain, times, why = list[str](), 0, 0, 0, ""
     for start, end in history(store, mine.name, mine.fingerprint)[: mine.generation - 1]:
         if not end or start.by != mine.by or end.how != "lost":
@@ -348,12 +349,12 @@ def _refuse_too_many(
 
 
 def _end(store: Store, of: Start, end: End) -> None:
-    """End a generation. If it has ended before, this comes too late and changes nothing."""
+    """End a generation. Does nothing if it has already ended."""
     store.create(f"leases/{of.lease}/end.json", end.canonical(), lasting=False)
 
 
 def _is_there(store: Store, manifest: Manifest) -> bool:
-    """Whether the folder that it names was not removed."""
+    """Whether the folder that it names still exists."""
     where = store.at(manifest.folder)
     if isinstance(where, Path):
         return where.is_dir()
@@ -365,7 +366,7 @@ def _step(name: str, fingerprint: str) -> str:
 
 
 def _word(store: Store, name: str, kind: type[R], cut_off: R | None = None) -> R | None:
-    """What is said there; `cut_off` where that is given and a power cut has taken its last byte."""
+    """The record in this file; `cut_off` (if given) if a power cut removed its last byte."""
     try:
         data = store.peek(name, MOST_WORD + 1)
         if cut_off and data is not None and not data.endswith(b"\n") and len(data) <= MOST_WORD:
@@ -381,7 +382,7 @@ def _word(store: Store, name: str, kind: type[R], cut_off: R | None = None) -> R
 
 
 def sentence(error: BaseException) -> str:
-    """What an error says, on one line: as it is where its words are meant for people."""
+    """An error's message on one line; errors that are written for people keep their text."""
     meant = isinstance(error, StoreError | BadOutput | MakingFailed)
     words = str(error) if meant else f"{type(error).__name__}: {error}"
     return " ".join(words.split())[:MOST_WHY]

@@ -1,8 +1,8 @@
-"""Where a store's files lie: local disk (`Disk`); `runner.store.gcs.Bucket` is the other place.
+"""The places of a store's files: local disk (`Disk`) or `runner.store.gcs.Bucket`.
 
-Both answer the same calls, with names that have been checked (`Store`); "" is the root. They create
-a file once and whole or not at all, say that something is not there only when they have seen it,
-and raise StoreError, with a sentence that says what went wrong, where a call cannot be done.
+Both have the same methods and get checked names (`Store`); "" is the root. They create a file once
+and atomically, report a file as missing only when they have seen that, and raise StoreError with
+the reason if a call fails.
 """
 
 import contextlib
@@ -25,52 +25,52 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 UNLISTED = (errno.ENAMETOOLONG, errno.EACCES)
 MAKERS = re.compile("steps/[^/]+/[^/]+/[^/]+")  # where makers of steps write
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
-BLOCK = 1 << 20  # bytes that are copied at once
+BLOCK = 1 << 20  # bytes that are copied at a time
 
 
 CACHE = "REGATTA_CACHE"
 
 
 def cache() -> Path:
-    """Where this machine keeps folders of what lies in a bucket."""
+    """The folder on this machine for copies of what is in a bucket."""
     given = os.environ.get(CACHE)
     return Path(given).resolve() if given else Path.home().resolve() / ".cache" / "regatta"
 
 
 class StoreError(Exception):
-    """The store cannot do what it promises; the message says what to mend."""
+    """The store cannot keep its guarantees; the message says what to fix."""
 
 
 class BadName(StoreError):
-    """No file of a store can have this name."""
+    """A store cannot have a file with this name."""
 
 
 class NoStore(StoreError):
-    """There is no store, and none was to be made."""
+    """There is no store, and the caller did not ask to make one."""
 
 
 class StoreFault(StoreError, OSError):
-    """The disk failed, or the bucket did when something was to be written, or what lies there is no
-    file. An OSError too, so that who can do without (a heartbeat that is late) goes on."""
+    """The disk failed, or a write to the bucket did, or there is no regular file. Also an OSError,
+    so that callers that can do without (a late heartbeat) continue."""
 
 
 class Entry(NamedTuple):
-    """A file of the store, or a folder of it."""
+    """A file or a folder of the store."""
 
-    name: str  # from the store's root on
+    name: str  # relative to the store's root
     size: int = 0  # bytes
-    at: float = 0.0  # when it was written, in seconds since 1970 by the disk's or bucket's clock
+    at: float = 0.0  # time of the write, in seconds since 1970 by the disk's or the bucket's clock
     folder: bool = False
 
 
 class Disk:
-    """Files in a folder. Create-once is `os.link`, which never replaces what is there."""
+    """Files in a folder. Create-once is `os.link`, which never replaces a file."""
 
     def __init__(self, root: Path) -> None:
-        self.place = root.resolve()  # reports are refused behind links, so ours are resolved
+        self.place = root.resolve()  # resolved, because reports behind links are refused
 
     def make(self) -> None:
-        """Make the folder. Raises StoreError."""
+        """Create the folder. Raises StoreError."""
         try:
             self.place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -80,20 +80,20 @@ class Disk:
             ) from error
 
     def local(self, name: str) -> Path:
-        """Where `name` lies."""
+        """The path of `name`."""
         return self.place / name
 
     def url(self, name: str) -> str:
-        """Its path: TensorStore and `engine.data.token_store` take one."""
+        """Its path, as TensorStore and `engine.data.token_store` need it."""
         return str(self.local(name))
 
     def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
-        """Create `name`, False if it was there already: a draft beside it, synced, gets its name by
-        a hard link.
+        """Create `name`; False if it exists. Writes a draft beside it, syncs it, and hard-links it
+        to its name.
 
-        What need not last is not synced. Who reads it sees all of it or nothing for as long as the
-        machine has power, since a link shows what was written before. Nothing that lasts may lie in
-        the two folders around it, whose own names are not synced then.
+        With `lasting=False` nothing is synced. Readers still see all of it or nothing while the
+        machine has power. But the names of the two folders around it are not synced either, so
+        these folders must hold nothing that has to last.
         """
         target = self.local(name)
         with in_words(f"{target} was not written"):
@@ -117,7 +117,7 @@ class Disk:
                     _sync_folder(target.parent)
 
     def same(self, name: str, data: BinaryIO) -> bool:
-        """Whether the file `name` holds these bytes: each is compared."""
+        """Whether the file `name` has exactly these bytes."""
         with self.open(name) as file:
             while block := file.read(BLOCK):
                 if block != data.read(len(block)):
@@ -126,7 +126,7 @@ class Disk:
 
     def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
         """Copy the file `name`, or at most `most` bytes from `start` on, or the last `-start`
-        bytes. False if there is none; what is no regular file is refused."""
+        bytes. Returns False if there is none; raises if it is no regular file."""
         try:
             file = self.open(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +134,7 @@ class Disk:
             return False
         left = sys.maxsize if most is None else most
         with file:
-            if start < 0:  # of what is there now: whoever writes it may be at it for long
+            if start < 0:  # relative to the current end, because the file may be growing
                 size = os.fstat(file.fileno()).st_size
                 start = max(0, size + start)
                 left = min(left, size - start)
@@ -158,7 +158,7 @@ class Disk:
             return file.read(size)
 
     def names(self, folder: str) -> Iterable[str]:
-        """What is directly in `folder`, drafts included."""
+        """The entries directly in `folder`, drafts included."""
         with in_words(f"{self.local(folder)} cannot be listed"):
             try:
                 return os.listdir(self.local(folder))  # noqa: PTH208  ten times as fast
@@ -168,21 +168,21 @@ class Disk:
 
     def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
         """All files below `folder`, drafts included; if not `deep`, the files and folders directly
-        in it. Follows no link: a link, like a pipe, is an entry of its own."""
+        in it. Follows no link: a link or a pipe is an entry of its own."""
         self._look("")
         yield from self.tree(folder, deep)
 
     def tree(self, folder: str = "", deep: bool = True) -> Iterator[Entry]:
-        """The same, of any folder on disk. What a maker of a step has left, and nobody can list or
-        name, is an entry of its own, since own code may see to that; elsewhere it is a fault."""
+        """The same for any folder on disk. If a maker's folder has names that cannot be listed,
+        they are one entry, because own code can cause that; elsewhere this is an error."""
         with in_words(f"{self.local(folder)} cannot be listed"):
             folders = [folder] if self.local(folder).is_dir() else []
-            for inner in folders:  # which grows while we walk it
+            for inner in folders:  # grows during the loop
                 try:
                     names = sorted(os.listdir(self.local(inner)))  # noqa: PTH208
                     if inner and names:
                         self.local(f"{inner}/{max(names, key=_length)}").lstat()
-                except FileNotFoundError:  # removed since it was listed
+                except FileNotFoundError:  # removed meanwhile
                     continue
                 except OSError as error:
                     if error.errno not in UNLISTED or not MAKERS.match(inner):
@@ -191,8 +191,8 @@ class Disk:
                     continue
                 for name in names:
                     name = f"{inner}/{name}" if inner else name
-                    with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-                        # Of a path as text: it is asked of every file that a lab has.
+                    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                        # A string, because this runs for every file of a lab.
                         found = os.lstat(f"{self.place}/{name}")
                         if not stat.S_ISDIR(found.st_mode):
                             yield Entry(name, found.st_size, found.st_mtime)
@@ -202,18 +202,19 @@ class Disk:
                             yield Entry(name, folder=True)
 
     def delete(self, name: str) -> None:
-        """Unlink."""
+        """Delete the file."""
         with in_words(f"{self.local(name)} was not removed"):
             self.local(name).unlink(missing_ok=True)
 
     def prune(self, folder: str) -> None:
-        """Remove what is empty; what is not stays, with the folders above it."""
+        """Remove empty folders; others stay, with the folders above them."""
         for inner, _, _ in os.walk(self.local(folder), topdown=False):
             with contextlib.suppress(OSError):
                 Path(inner).rmdir()
 
     def _look(self, name: str) -> None:
-        """See that the store is there at all, before anybody takes a file's absence for a fact."""
+        """Check that the store itself is there, so that a missing disk is not taken for a missing
+        file."""
         if name != "store.json" and not self.local("store.json").exists():
             raise StoreFault(
                 f"{self.place} has no store.json any more. Was the folder removed, or its disk "
@@ -222,17 +223,17 @@ class Disk:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, however deep it lies and whatever rights it has, of
-    which nobody writes to it any more. Does nothing where it is not there. Raises OSError."""
+    """Remove a folder with its content, at any depth and with any permissions, if nobody writes to
+    it any more. Does nothing if it is missing. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             os.fchmod(top, 0o700)
-            # Folders are moved up before they are emptied, so that no name becomes too long.
+            # Folders are moved up before they are emptied, so that no path becomes too long.
             entries = [entry.name for entry in os.scandir(top)]
             inner = [name for name in entries if not _unlinked(name, top)]
-            for name in inner:  # which grows while we walk it
-                os.chmod(name, 0o700, dir_fd=top)  # a folder, and none of ours has a link in it
+            for name in inner:  # grows during the loop
+                os.chmod(name, 0o700, dir_fd=top)  # a folder; our paths contain no links
                 below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
                 try:
                     for entry in list(os.scandir(below)):
@@ -249,7 +250,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Remove an entry of an open folder, if it is no folder itself."""
+    """Remove an entry of an open folder; False if it is a folder."""
     if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         return False
     os.unlink(name, dir_fd=folder)
@@ -257,7 +258,7 @@ def _unlinked(name: str, folder: int) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that outlasts a power failure: its name is synced in the one above."""
+    """Create a folder that survives a power cut: syncs its name in the folder above."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -269,7 +270,7 @@ def _length(name: str) -> int:
 
 
 def _written_at(folder: Path) -> float:
-    """When a folder was written to; now where it cannot be looked at, so that it is kept."""
+    """When a folder was last written; the current time if that is unknown, so that it is kept."""
     try:
         return folder.lstat().st_mtime
     except OSError:
@@ -280,7 +281,7 @@ def _link(draft: Path, target: Path) -> bool:
     try:
         os.link(draft, target)
     except OSError as error:
-        # A network file system may do the link and lose the reply.
+        # A network file system may make the link and lose the reply.
         with contextlib.suppress(OSError):
             if os.path.samestat(draft.stat(), target.stat()):
                 return True
@@ -297,7 +298,7 @@ def _link(draft: Path, target: Path) -> bool:
 
 @contextlib.contextmanager
 def in_words(what: str, but: tuple[type[OSError], ...] = ()) -> Iterator[None]:
-    """Errors of the operating system as StoreFault, except those in `but`."""
+    """Turn errors of the operating system into StoreFault, except those in `but`."""
     try:
         yield
     except OSError as error:

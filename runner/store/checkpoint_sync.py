@@ -1,14 +1,14 @@
-"""Checkpoints of a store in a bucket. Orbax writes folders, and to a bucket only through libraries
-that the lab does without; so what trains saves on its machine, and each complete checkpoint is
-copied to the store, where it counts once `committed.json` is there, which is written last:
+"""Checkpoints of a store in a bucket. Orbax writes folders, and can write to a bucket only with
+libraries that the lab does not use. So training saves to local disk, and each complete checkpoint
+is copied to the store. It counts once `committed.json` exists, which is written last:
 
     <checkpoints>/<step>/…                as Orbax wrote it
     <checkpoints>/<step>/committed.json   the digest of every file
 
-What lies in a folder beside the checkpoints, and is written there once and whole, is copied as soon
-as it is there: a curve, in chunks. It comes before the checkpoints that are saved after it.
+Files in a folder beside the checkpoints (the chunks of a curve, written once and atomically) are
+copied as they appear, before the checkpoints that are saved after them.
 
-Of a store on disk nothing is copied: what trains saves right there.
+For a store on disk nothing is copied: training saves into the store.
 """
 
 import math
@@ -31,19 +31,18 @@ from runner.store.store import Remote, StoreError, draft_beside, local
 
 COMMITTED = "committed.json"
 CHUNK = re.compile(r"[0-9]{6,9}\.jsonl")  # beside checkpoints
-MOST_CHUNKS = 100_000  # of it that are copied
-LOOK_EVERY = 0.5  # seconds between two looks for what was saved
+MOST_CHUNKS = 100_000  # copied per run
+LOOK_EVERY = 0.5  # seconds between two looks for new checkpoints
 MOST_WORD = 1 << 20  # bytes of committed.json
-MOST_FOLDERS = MOST_FILES = 1_000  # that are looked through for something that a checkpoint holds
+MOST_FOLDERS = MOST_FILES = 1_000  # that are searched for a checkpoint's content
 WORD = TypeAdapter(dict[str, digests.FileDigest])
 
 
 @contextmanager
 def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
     """Copy to `where` what is saved in `local(where)` during the `with` body, each checkpoint once
-    it is complete, and what is written to the folder `beside` it; what is no longer kept there is
-    removed. What fails is tried again, and at the end raised as StoreError.
-    """
+    it is complete, and the files in the folder `beside` it; remove from `where` what is deleted
+    there. Failures are retried; one that remains is raised at the end as StoreError."""
     if isinstance(where, Path):
         yield
         return
@@ -63,7 +62,7 @@ def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
     except BaseException:
         over.set()
         thread.join()
-        with suppress(StoreError):  # what went wrong before says more
+        with suppress(StoreError):  # the earlier error says more
             copies.look()
         raise
     over.set()
@@ -72,9 +71,9 @@ def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
 
 
 def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
-    """The folders of checkpoints `places` on this machine. Out of a bucket the newest of all is
-    copied, if it is not here, and of each that has one the folder `beside` it. Raises StoreError.
-    """
+    """The checkpoint folders `places` on this machine. From a bucket, copies the newest checkpoint
+    of all, unless it is here, and for each place that has one the folder `beside` it. Raises
+    StoreError."""
     steps = {place: saved(place) for place in places if isinstance(place, Remote)}
     best = max(steps, key=lambda place: steps[place], default=None)
     for place, step in steps.items():
@@ -88,23 +87,23 @@ def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
 
 
 def forget(where: Remote) -> None:
-    """Remove a bucket's folder of checkpoints, or one of these: nobody goes on from it. Raises
-    StoreError."""
-    # First what says that the rest counts.
+    """Remove a bucket's folder of checkpoints, or one checkpoint, so that nobody continues from it.
+    Raises StoreError."""
+    # First the file that makes the rest count.
     for entry in sorted(where.walk(), key=lambda entry: not entry.name.endswith(f"/{COMMITTED}")):
         where.store.remove(entry.name)
 
 
 class Copies:
-    """What is saved in a folder on this machine, copied to where it survives the machine."""
+    """Copies of what is saved in a folder on this machine, in a place that survives the machine."""
 
     def __init__(self, where: Remote, beside: Path | None = None) -> None:
         self._where, self._beside = where, beside
         self._copied: set[int] = set()
-        self._told: set[str] = set()  # of what lies beside
+        self._told: set[str] = set()  # of the files beside
 
     def look(self) -> None:
-        """Copy what has been saved since the last look, the newest first. Raises StoreError."""
+        """Copy what was saved since the last look, the newest first. Raises StoreError."""
         here = _steps(local(self._where))
         self._copy_beside()
         for step in sorted(here - self._copied, reverse=True):
@@ -119,11 +118,11 @@ class Copies:
         saved, place = local(self._where) / str(step), self._where / str(step)
         with draft_beside(saved.parent) as draft:
             try:
-                # Its files are never changed, but soon removed: links to them are not.
+                # Orbax never changes its files but soon deletes them; hard links to them stay.
                 before = _files(saved)
                 _link(saved, draft)
                 if not before == _files(saved) == _files(draft):
-                    return  # it is being removed, and there is a newer one
+                    return  # it is being deleted, so there is a newer one
                 word = {name: of.model_dump() for name, of in digests.digests(draft).items()}
                 place.store.upload_folder(place.key, draft)
                 (place / COMMITTED).create(to_json(word))
@@ -146,7 +145,7 @@ class Copies:
 
 
 def committed(step: Remote) -> Mapping[str, digests.FileDigest] | None:
-    """The files of a checkpoint that was copied whole; None where it was not. Raises StoreError."""
+    """The files of a checkpoint that was copied completely; otherwise None. Raises StoreError."""
     said = step.store.peek((step / COMMITTED).key, MOST_WORD)
     try:
         return None if said is None else bounds.parse(WORD, said)
@@ -155,8 +154,9 @@ def committed(step: Remote) -> Mapping[str, digests.FileDigest] | None:
 
 
 def saved(place: Path | Remote, most: float = math.inf) -> int:
-    """The newest step, `most` at most, of which a checkpoint is at `place`; 0 if there is none.
-    Who trains may lie: an empty folder is none, nor is what a link leads to. Raises StoreError."""
+    """The newest step, at most `most`, with a checkpoint at `place`; 0 if there is none. The writer
+    is not trusted: an empty folder does not count, nor does the target of a link. Raises
+    StoreError."""
     if isinstance(place, Remote):
         names = place.store.list(place.key)
         steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
@@ -171,13 +171,13 @@ def _holds_something(step: Path) -> bool:
     params = step / "params"
     if step.is_symlink() or params.is_symlink():
         return False
-    walked = islice(os.walk(params), MOST_FOLDERS)  # which follows no link
+    walked = islice(os.walk(params), MOST_FOLDERS)  # follows no link
     files = (Path(inner) / name for inner, _, names in walked for name in names)
     return any(not file.is_symlink() and file.stat().st_size for file in islice(files, MOST_FILES))
 
 
 def _bring(step: Remote) -> None:
-    """Copy a checkpoint here, if it is not here, and is the one that was saved."""
+    """Copy a checkpoint to this machine, unless it is here, and check its digests."""
 
     def check(draft: Path) -> None:
         (draft / COMMITTED).unlink()
@@ -193,8 +193,8 @@ def _bring(step: Remote) -> None:
 
 
 def _link(folder: Path, draft: Path) -> None:
-    """Link all files below a folder into another one. Whoever writes there may be hostile: no link
-    is followed, and no folder that became one."""
+    """Hard-link all files below a folder into another one. The writer may be hostile: symbolic
+    links are not followed, nor folders that became one."""
     for inner, _, names, opened in os.fwalk(folder, follow_symlinks=False):
         target = draft / Path(inner).relative_to(folder)
         target.mkdir()
@@ -203,7 +203,7 @@ def _link(folder: Path, draft: Path) -> None:
 
 
 def _steps(folder: Path) -> set[int]:
-    """What Orbax has finished there: it gives a checkpoint its name then."""
+    """The steps that Orbax has finished there: only those have a final name."""
     names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208
     return {int(name) for name in names if name.isdecimal()}
 

@@ -1,8 +1,8 @@
-"""What a step's output is: a folder of regular files, each with its size and digest.
+"""A step's output: a folder of regular files, each with its size and digest.
 
-Nothing is believed of what lies there: links, pipes, files too many or too few are refused. What no
-digest sees reaches no later step: all files have one mode and one time, and so have folders, and
-attributes, access lists and empty folders are refused.
+The content is not trusted: links, pipes, too many or too few files are refused. Nothing that the
+digests do not cover may reach a later step: all files have one mode and one time, and so do
+folders; extended attributes, access lists and empty folders are refused.
 """
 
 import errno
@@ -19,16 +19,16 @@ from runner.lib.bounds import Count
 from runner.lib.untrusted_files import SETUID, open_regular
 
 MOST_FILES = 1_000_000
-MOST_LISTED = 16 << 20  # bytes that its files take in a manifest, which is read again and again
+MOST_LISTED = 16 << 20  # bytes of the files' entries in a manifest, which is read often
 ONE_LISTED = 110  # bytes of a file's entry there, without its name
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
-TIME = 315_532_800  # 1980 began then, the first year that archives of all kinds know
-# Attributes that somebody has given a file. Others are the system's own (`security.selinux`).
+TIME = 315_532_800  # 1980-01-01, the earliest time that all archive formats know
+# Extended attributes that somebody has set. Others are the system's own (`security.selinux`).
 GIVEN = ("user.", "trusted.", "security.capability", "system.posix_acl_")
 
 
 class BadOutput(Exception):
-    """What lies in the store is not what it should be; the message is the whole sentence."""
+    """The store has not the content that it should have; the message is a whole sentence."""
 
 
 class FileDigest(Record):
@@ -40,7 +40,7 @@ class FileDigest(Record):
 
 def verify(folder: Path, wanted: Mapping[str, FileDigest], *, digests: bool = True) -> None:
     """Raises BadOutput unless exactly these files are in `folder`, each with its digest. Without
-    `digests` no file is read, and only sizes are compared."""
+    `digests` it reads no file and compares only sizes."""
     compare(folder, _sizes(folder), wanted)
     for path in sorted(wanted if digests else ()):
         if _digest(folder / path) != wanted[path]:
@@ -48,7 +48,7 @@ def verify(folder: Path, wanted: Mapping[str, FileDigest], *, digests: bool = Tr
 
 
 def compare(folder: Path | str, found: Mapping[str, int], wanted: Mapping[str, FileDigest]) -> None:
-    """Raises BadOutput unless `found`, bytes by path, are exactly these files by name and size."""
+    """Raises BadOutput unless `found`, bytes by path, has exactly these names and sizes."""
     for path in sorted(found.keys() | wanted.keys()):
         if path not in found:
             raise bad(folder, f"its file {path!r} is missing")
@@ -65,13 +65,13 @@ def sha256(files: Mapping[str, FileDigest]) -> str:
 
 
 def digests(folder: Path) -> dict[str, FileDigest]:
-    """Of each file in `folder`, by relative path. Raises BadOutput for anything else."""
+    """The digest of each file in `folder`, by relative path. Raises BadOutput for anything else."""
     return {path: _digest(folder / path) for path in _sizes(folder)}
 
 
 def accepted(folder: Path) -> dict[str, FileDigest]:
-    """The same of a new output, to which nobody writes any more: it has fixed modes and times then.
-    Raises BadOutput for what no digest sees and nobody can fix, and OSError."""
+    """The same for a new output that nobody writes to any more; also fixes modes and times. Raises
+    BadOutput for anything that digests do not cover and that cannot be fixed, and OSError."""
     sizes, folders = _walked(folder)
     for path in (*folders, *(folder / name for name in sizes)):
         if given := _given(path):
@@ -86,8 +86,8 @@ def accepted(folder: Path) -> dict[str, FileDigest]:
 
 
 def settle(folder: Path) -> None:
-    """Give all files of an output one mode and one time, and so its folders, and each file a name
-    of its own there. Raises BadOutput and OSError."""
+    """Give all files of an output one mode and one time, and its folders, too; replace hard links
+    by copies. Raises BadOutput and OSError."""
     sizes, folders = _walked(folder)
     seen: set[tuple[int, int]] = set()
     for path in (folder / name for name in sizes):
@@ -103,7 +103,7 @@ def settle(folder: Path) -> None:
 
 
 def _fix(path: Path, mode: int) -> None:
-    """It may be the file of another output too, which is somebody else's and is so already."""
+    """The file may also belong to another output, by a hard link; then it already has them."""
     found = path.lstat()
     if stat.S_IMODE(found.st_mode) != mode:
         path.chmod(mode)
@@ -112,7 +112,7 @@ def _fix(path: Path, mode: int) -> None:
 
 
 def _given(path: Path) -> str | None:
-    """An attribute that somebody has given a file or folder; None if nobody has."""
+    """An extended attribute that somebody has set on a file or folder; None if there is none."""
     try:
         found = os.listxattr(path, follow_symlinks=False)
     except OSError as error:
@@ -128,12 +128,12 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _walked(folder: Path) -> tuple[dict[str, int], list[Path]]:
-    """The same, and the folders, `folder` itself first."""
+    """The same, and the folders, starting with `folder` itself."""
     if os.path.realpath(folder) != str(folder) or not folder.is_dir():
         raise bad(folder, "it is not there, or behind a link")
     sizes: dict[str, int] = {}
     folders, listed = [folder], 0
-    for inner in folders:  # which grows while we walk it
+    for inner in folders:  # grows during the loop
         with os.scandir(inner) as entries:
             for entry in entries:
                 path, found = Path(entry.path), entry.stat(follow_symlinks=False)
@@ -168,7 +168,7 @@ def _digest(path: Path) -> FileDigest:
 
 
 def sync(folder: Path, above: int) -> None:
-    """See to it that all in `folder`, and so many folders above, outlive a power cut."""
+    """Sync everything in `folder`, and so many folders above it."""
     below = [Path(inner, name) for inner, _, names in os.walk(folder) for name in (*names, ".")]
     for path in (*below, *folder.parents[:above]):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -179,6 +179,6 @@ def sync(folder: Path, above: int) -> None:
 
 
 def bad(folder: Path | str, what: str) -> BadOutput:
-    """What to say of an output, and what to do."""
+    """An error about an output, with what to do."""
     above = str(folder).rpartition("/")[0]
     return BadOutput(f"{folder}: {what}. Remove {above} and run again: it is made anew.")

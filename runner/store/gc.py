@@ -1,19 +1,19 @@
-"""What of a store may go. `plan` is the rule, a pure function; `look` and `free` are the hands.
+"""Garbage collection. `plan` decides, as a pure function; `look` reads and `free` deletes.
 
-A store is divided into pieces that are kept or freed as one. Kept is what a record or a pin needs,
-and all that somebody may still write or read:
+A store is divided into pieces that are kept or freed as a whole. These are kept:
 
-- records, leases (they say what has begun), pins, the compilation cache, and what is not the lab's;
-- of an execution that is not over, everything; of one that is, the checkpoints that its records
-  name. The rest of its attempts' folders goes: full metrics, logs, other checkpoints;
-- a step's manifest and the folder that it names. Another maker's folder goes once its lease has
-  ended as lost or failed, for its manifest would be refused; one without an end may be finished.
-  Scratch goes once the step is made: until then, the next maker goes on from its checkpoints;
-- a text or an experiment's code, as long as a plan on record names its digest;
-- what was written within the last hour, and the work of a lease that was renewed within it.
+- records, leases (they say what has started), pins, the compilation cache, and foreign files;
+- of an execution that is not over, everything; of a finished one, the checkpoints that its records
+  name. The rest of its attempts' folders is freed: full metrics, logs, other checkpoints;
+- a step's manifest and the folder that it names. Another maker's folder is freed once its lease has
+  ended as lost or failed, because its manifest would be refused; one without an end may still be
+  finished. Scratch is freed once the step is made: until then, the next maker continues from its
+  checkpoints;
+- a text or an experiment's code, as long as a recorded plan names its digest;
+- everything written within the last hour, and the work of a lease that was renewed within it.
 
-A pin is a file `pins/<name>.json`, as {"path": "work/x…", "reason": "for the paper"}; it keeps the
-file or folder with this name.
+A pin is a file `pins/<name>.json`, such as {"path": "work/x…", "reason": "for the paper"}; it keeps
+the file or folder with this name.
 """
 
 import json
@@ -30,16 +30,16 @@ from runner.store.backends import in_words, remove_tree
 from runner.store.scratch_paths import SCRATCH
 from runner.store.store import Entry, Store, StoreError, together
 
-HOUR = 3600.0  # seconds; far more than clocks of two machines differ, and than a lease stands still
-JSON = re.compile(r"(^|/)[^./][^/]*\.json$")  # but no draft
-RECORD = re.compile(r"records/(?!inbox/|handled/|said/)")  # these name nothing here
+HOUR = 3600.0  # seconds; far more than clocks differ or a lease goes without renewal
+JSON = re.compile(r"(^|/)[^./][^/]*\.json$")  # without drafts
+RECORD = re.compile(r"records/(?!inbox/|handled/|said/)")  # these name no files
 MOST = 64 << 20  # bytes of a record
-ABOUT_OTHERS = "set_aside"  # the key of what a record names because it is not believed
+ABOUT_OTHERS = "set_aside"  # the key under which a record names what it does not trust
 
 HOW = {"lost": "was taken for dead", "failed": "failed"}
 MAKERS = re.compile(r"steps/[^/]+/[^/]+/manifest\.json|leases/steps/.+/end\.json")
 ATTEMPT = re.compile(r"(x[0-9a-f]{16})\.[te][0-9]+-[0-9a-f]+")
-# By their digests.
+# Names by digest.
 OF_PLANS = {"texts": re.compile(r"[0-9a-f]+-[0-9a-f]+"), "code": re.compile(r"[0-9a-f]+")}
 KEPT = {
     "records": "records are never removed",
@@ -50,11 +50,11 @@ KEPT = {
 }
 PIN = re.compile(r"pins/(?!\.).+")
 DRAFT = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
-Judged = tuple[str, Literal["keep", "free"], str]  # a piece, what becomes of it, and why
+Judged = tuple[str, Literal["keep", "free"], str]  # a piece, the decision, and why
 
 
 class Pin(BaseModel):
-    """Somebody's word that a file or folder is to stay."""
+    """A person's request to keep a file or folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,7 +64,7 @@ class Pin(BaseModel):
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the store that is kept or freed as one."""
+    """A part of the store that is kept or freed as a whole."""
 
     name: str
     verdict: Literal["keep", "free"]
@@ -73,28 +73,28 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """The sum of its files' bytes."""
         return sum(entry.size for entry in self.entries)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A store as it looks now."""
+    """The state of a store at one moment."""
 
     entries: tuple[Entry, ...]
-    records: Mapping[str, Any]  # those that may name something, parsed; all these by their names
-    makers: Mapping[str, Any]  # steps' manifests and leases' ends, parsed; None for what is no JSON
+    records: Mapping[str, Any]  # parsed, by name; those that may name files
+    makers: Mapping[str, Any]  # steps' manifests and leases' ends, parsed; None if not JSON
     pins: Mapping[str, Pin]
     now: float  # seconds since 1970
 
     @cached_property
     def strings(self) -> frozenset[str]:
-        """Every string in those records: names, digests, and words that match nothing."""
+        """Every string in those records: names, digests, and other texts."""
         return frozenset(_strings(list(self.records.values())))
 
     @cached_property
     def events(self) -> Mapping[str, frozenset[str]]:
-        """Of each execution on record, the names of its records: `execution`, `t1.claimed`, …"""
+        """The names of each recorded execution's records: `execution`, `t1.claimed`, …"""
         found: dict[str, set[str]] = defaultdict(set)
         for name in self.records:
             if match := re.fullmatch(r"records/executions/([^/]+)/(.+)\.json", name):
@@ -114,7 +114,8 @@ class Facts:
 
     @cached_property
     def alive(self) -> frozenset[str]:
-        """Lease folders, as `x….t1-…`, that were written to within the hour and not released."""
+        """Lease folders, such as `x….t1-…`, that were written within the last hour and not
+        released."""
         newest: dict[str, float] = defaultdict(float)
         released = set()
         for entry in self.entries:
@@ -134,9 +135,9 @@ class Facts:
 
 
 def plan(facts: Facts, older_than: float = HOUR) -> list[Piece]:
-    """What of the store goes and what stays, and why. Each file is in one piece.
+    """Which pieces of the store are freed and which are kept, and why. Each file is in one piece.
 
-    Nothing goes of which a file was written within the last `older_than` seconds.
+    A piece with a file written within the last `older_than` seconds is kept.
     """
     pieces: dict[Judged, list[Entry]] = defaultdict(list)
     for entry in facts.entries:
@@ -154,7 +155,7 @@ def plan(facts: Facts, older_than: float = HOUR) -> list[Piece]:
 
 
 def _judge(facts: Facts, name: str) -> Judged:
-    """The piece that a file belongs to, what becomes of it, and why."""
+    """The piece of a file, the decision about it, and why."""
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return name, "keep", "no name that a lab gives"
@@ -217,8 +218,8 @@ def _of_a_step(facts: Facts, parts: list[str]) -> Judged:
 
 
 def _named(facts: Facts, parts: list[str]) -> str | None:
-    """What a record names and this file is, or lies in; None: nothing. Records name a checkpoint
-    from `work/` on, all else from the root on."""
+    """The name in a record that is this file or a folder around it; None if there is none. Records
+    name checkpoints from `work/` on, everything else from the root."""
     for length in range(2, len(parts) + 1):
         name = "/".join(parts[:length])
         if name in facts.strings or name.removeprefix("work/") in facts.strings:
@@ -227,7 +228,7 @@ def _named(facts: Facts, parts: list[str]) -> str | None:
 
 
 def _names_a_part(facts: Facts, folder: str) -> bool:
-    """Whether a pin or a record names something in a folder that is an entry as a whole."""
+    """Whether a pin or a record names something inside a folder that is one entry."""
     named = {*facts.strings, *(pin.path for pin in facts.pins.values())}
     return any(one.startswith(f"{folder}/") for one in named)
 
@@ -248,10 +249,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def look(store: Store, now: float) -> Facts:
-    """Look at the whole store. Raises StoreError for a record or a pin that cannot be read, since
-    what it needs is not known then, and for a pin that names nothing: it may be misspelt."""
+    """Read the whole store. Raises StoreError if a record or a pin is unreadable, because its needs
+    are unknown, and for a pin that names nothing, because it may be misspelt."""
     entries = tuple(store.walk())
-    # Records once more and last, so that what was named during the walk is seen.
+    # Records are read again at the end, so that names recorded during the walk are seen.
     jsons = [entry for entry in (*entries, *store.walk("records")) if JSON.search(entry.name)]
     records = {entry.name: entry for entry in jsons if RECORD.match(entry.name)}
     makers = [entry for entry in jsons if MAKERS.fullmatch(entry.name)]
@@ -268,8 +269,8 @@ def look(store: Store, now: float) -> Facts:
 
 
 def free(store: Store, pieces: Iterable[Piece]) -> int:
-    """Remove all files of these pieces, and the folders that are empty then. Returns their bytes.
-    Raises StoreError at the first that could not be removed; others may have gone."""
+    """Delete all files of these pieces, and the folders that are then empty. Returns their bytes.
+    Raises StoreError at the first failure; others may be deleted by then."""
     gone = list(pieces)
 
     def remove(entry: Entry) -> None:
@@ -286,7 +287,8 @@ def free(store: Store, pieces: Iterable[Piece]) -> int:
 
 
 def _parsed(store: Store, entries: Iterable[Entry], strict: bool = True) -> dict[str, Any]:
-    """What the files say, by their names. Jobs write some: of these, what is no JSON is None."""
+    """The content of these files by name. Jobs write some of them; those that are not JSON are
+    None."""
 
     def parse(entry: Entry) -> tuple[str, Any]:
         try:

@@ -1,12 +1,12 @@
 """A store's files in a bucket of Google Cloud Storage: `gs://bucket/prefix`.
 
-Create-once is the precondition `ifGenerationMatch=0`: an object that is there is never replaced, an
-object appears whole or not at all, and who reads or lists after a write sees it. Credentials are
+Create-once is the precondition `ifGenerationMatch=0`: an existing object is never replaced, an
+object appears completely or not at all, and reads and lists after a write see it. Credentials are
 those of the machine or the user (application default credentials); with STORAGE_EMULATOR_HOST in
-the environment, requests go there instead, without any.
+the environment, requests go there instead, without credentials.
 
-What has to be a folder (a step's output while it is made, an Orbax checkpoint) is one on this
-machine, below REGATTA_CACHE (~/.cache/regatta), in the store's own tree. Nothing in it is missed
+What must be a folder (a step's output while it is made, an Orbax checkpoint) is one on this
+machine, below REGATTA_CACHE (~/.cache/regatta), in a tree of its own per store. It can be deleted
 when no job runs.
 """
 
@@ -49,13 +49,13 @@ from runner.store.backends import (
     cache,
 )
 
-RETRY = DEFAULT_RETRY.with_timeout(60.0)  # seconds in all; every request here may be repeated
-LISTED = "items(name,size,updated),prefixes,nextPageToken"  # what is asked of each object
+RETRY = DEFAULT_RETRY.with_timeout(60.0)  # seconds in total; every request here may be repeated
+LISTED = "items(name,size,updated),prefixes,nextPageToken"  # the fields of each object in a listing
 TIMEOUT = (5.0, 60.0)  # seconds to connect, and between two bytes
 MOST_NAME = 1024  # bytes of an object's name
 EMULATOR = "STORAGE_EMULATOR_HOST"
-JOBS_KEY = "REGATTA_JOBS_CREDENTIALS"  # the key file of the identity that jobs use
-WRITER = "writer"  # the key of an object's metadata that says which call has written it
+JOBS_KEY = "REGATTA_JOBS_CREDENTIALS"  # names the key file of the jobs' identity
+WRITER = "writer"  # key of an object's metadata that identifies the call that wrote it
 TROUBLES = (
     GoogleAPIError,
     GoogleAuthError,
@@ -67,7 +67,7 @@ TROUBLES = (
 
 
 class Bucket:
-    """Files as objects of a bucket. It has no folders: one is there as long as a file is in it."""
+    """Files as objects of a bucket. It has no folders: one exists while it contains a file."""
 
     def __init__(self, url: str) -> None:
         """Open `gs://bucket/prefix`. Raises StoreError for another URL, and without credentials."""
@@ -85,16 +85,17 @@ class Bucket:
         self._bucket = self._client.bucket(match[1])
 
     def url(self, name: str) -> str:
-        """`gs://bucket/prefix/name`, where what a URL reserves is written as `%20` and so on."""
+        """`gs://bucket/prefix/name`, percent-encoded."""
         key = quote(self._key(name), safe="/!$&'()*+,;=:@~")
         return f"gs://{self._bucket.name}/{key}"
 
     def local(self, name: str) -> Path:
-        """Where a copy of it may lie."""
+        """The path of a copy of it on this machine."""
         return cache() / hashlib.sha256(self.place.encode()).hexdigest()[:16] / name
 
     def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:  # noqa: ARG002
-        """Create the object `name`, if its generation is 0: if there is none. All of them last."""
+        """Create the object `name` if its generation is 0, that is, if there is none. Objects
+        always last."""
         blob = self._bucket.blob(self._key(name))
         writer = secrets.token_hex(16)
         blob.metadata = {WRITER: writer}
@@ -111,13 +112,13 @@ class Bucket:
                     retry=RETRY,
                 )
             except PreconditionFailed:
-                # Somebody was first; or we were, and the reply was lost.
+                # Another writer was first; or we were, and the reply was lost.
                 there = self._bucket.get_blob(blob.name, timeout=TIMEOUT, retry=RETRY)
                 return there is not None and (there.metadata or {}).get(WRITER) == writer
             return True
 
     def same(self, name: str, data: BinaryIO) -> bool:
-        """Compare size and CRC-32C, without a download: it finds an accident, not a forgery."""
+        """Compare size and CRC-32C, without a download: finds accidents, not forgeries."""
         with self._in_words(f"{name} cannot be read"):
             there = self._bucket.get_blob(self._key(name), timeout=TIMEOUT, retry=RETRY)
         digest, size = google_crc32c.Checksum(), 0
@@ -128,7 +129,7 @@ class Bucket:
         return found == (size, b64encode(digest.digest()).decode())
 
     def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
-        """Download; a whole object's checksum is compared."""
+        """Download; checks the checksum of a whole object."""
         blob = self._bucket.blob(self._key(name))
         with self._in_words(f"{name} cannot be read"):
             try:
@@ -140,7 +141,7 @@ class Bucket:
                     timeout=TIMEOUT,
                     retry=RETRY,
                 )
-            except RequestRangeNotSatisfiable:  # bytes beyond its end, as the first of an empty one
+            except RequestRangeNotSatisfiable:  # beyond its end
                 return True
             except NotFound as error:
                 self._look(error)
@@ -148,17 +149,17 @@ class Bucket:
         return True
 
     def names(self, folder: str) -> Iterable[str]:
-        """What is directly in `folder`, page by page."""
+        """The entries directly in `folder`, page by page."""
         found = (entry.name for entry in self.walk(folder, deep=False))
         return {name.removeprefix(f"{folder}/") if folder else name for name in found}
 
     def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
-        """All objects below `folder`, in the order of their names."""
+        """All objects below `folder`, sorted by name."""
         prefix = self._key(f"{folder}/") if folder else self._prefix
         with self._in_words(f"{folder or 'the store'} cannot be listed"):
             found = self._list(prefix, delimiter=None if deep else "/")
             for blob in found:
-                if not blob.name.endswith("/"):  # which a console makes, to show a folder
+                if not blob.name.endswith("/"):  # the console makes these to show folders
                     name = blob.name.removeprefix(self._prefix)
                     yield Entry(name, blob.size, blob.updated.timestamp())
             for inner in sorted(found.prefixes):
@@ -190,15 +191,15 @@ class Bucket:
         )
 
     def _look(self, error: NotFound) -> None:
-        """See that the bucket is there at all: 404 is said of an object and of a bucket alike."""
+        """Check that the bucket exists: a missing object and a missing bucket both give 404."""
         if "No such object" not in str(error):
             for _ in self._list(self._prefix, max_results=1):
                 break
 
     @contextlib.contextmanager
     def _in_words(self, what: str, kind: type[StoreError] = StoreError) -> Iterator[None]:
-        """What goes wrong as `kind`. A failed listing is no OSError: who watches a lease would take
-        one for leavings of a job, and the job for dead."""
+        """Turn errors into `kind`. A failed listing is no OSError, because a watcher of a lease
+        would take that for a job's odd files and the job for dead."""
         try:
             yield
         except TROUBLES as error:
@@ -207,8 +208,8 @@ class Bucket:
 
 
 def for_jobs() -> dict[str, str]:
-    """The environment by which jobs on this machine reach their bucket, with a key of their own, if
-    there is one: ours may do more than they should."""
+    """The environment for jobs on this machine: it lets them reach their bucket with a key of their
+    own, if there is one, because ours may do more."""
     told = {CACHE: str(cache())}
     if emulator := os.environ.get(EMULATOR):
         told[EMULATOR] = emulator
@@ -218,7 +219,7 @@ def for_jobs() -> dict[str, str]:
 
 
 def tell_tensorstore() -> None:
-    """Have TensorStore, which is not imported yet, talk to the emulator if we do."""
+    """Make TensorStore, which is not imported yet, use the emulator if we do."""
     if emulator := os.environ.get(EMULATOR):
         os.environ.setdefault("TENSORSTORE_GCS_HTTP_URL", emulator)
         os.environ.setdefault("GOOGLE_AUTH_TOKEN_FOR_TESTING", "none")
@@ -248,7 +249,7 @@ def _reason(error: Exception) -> tuple[str, str]:
 
 
 def _said(error: Exception) -> str:
-    """The server's own sentence, or what the client library makes of it."""
+    """The server's message, or the client library's."""
     response = getattr(error, "response", None)
     words = getattr(error, "message", "") or str(error)
     if isinstance(response, requests.Response) and response.status_code >= 400:

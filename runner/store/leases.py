@@ -1,10 +1,10 @@
-"""Leases: who leads, and which attempts are alive. Numbered files of which the highest counts.
+"""Leases: who leads, and which attempts are alive. Numbered files; the highest counts.
 
-Replacing n is creating n+1, so two can never both succeed. A lease is stale when a watcher has
-seen it stand still for `STALE_AFTER` seconds of its own monotonic clock; clocks of two machines
-are never compared. One whose process has ended on the watcher's own machine
-(`runner.lib.process_owner`) is stale at once. Leases save work; what must happen once is protected
-by its key.
+To replace n is to create n+1, so two processes never both succeed. A lease is stale when a watcher
+has seen no change for `STALE_AFTER` seconds of its own monotonic clock; clocks of two machines are
+never compared. A lease whose process has ended on the watcher's machine
+(`runner.lib.process_owner`) is stale at once. Leases only save work; what must happen once is
+protected by its key.
 """
 
 import json
@@ -21,18 +21,18 @@ from runner.lib import process_owner
 from runner.lib.canonical_json import to_json
 from runner.store.store import Store
 
-STALE_AFTER = 45.0  # seconds a lease must stand still, on the watcher's own clock
-RENEW_EVERY = 15.0  # seconds between two renewals of a lease that is led
+STALE_AFTER = 45.0  # seconds without change, by the watcher's own clock
+RENEW_EVERY = 15.0  # seconds between two renewals by the leader
 BEAT_EVERY = 10.0  # seconds between two heartbeats of an attempt
-WITHDRAWN = b'{"withdrawn":true}\n'  # in the place of a worker's word that it begins
+WITHDRAWN = b'{"withdrawn":true}\n'  # replaces the start file that a worker would write
 
 
 class Leadership:
-    """Who leads. `leases/<name>/<generation>.json`: the highest generation counts.
+    """The leader. `leases/<name>/<generation>.json`: the highest generation counts.
 
-    A lease is stale when this watcher has seen the same generation for `STALE_AFTER` seconds of
-    its own monotonic clock; clocks of two machines are never compared. It is stale at once where
-    its holder has ended on this machine.
+    A lease is stale when this watcher has seen the same generation for `STALE_AFTER` seconds of its
+    own monotonic clock; clocks of two machines are never compared. It is stale at once if its
+    holder has ended on this machine.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class Leadership:
         self._renewed_at = float("-inf")
 
     def held(self) -> bool:
-        """Renew the lease if it is ours, take it if it is free or stale; whether we lead now."""
+        """Renew the lease if it is ours, take it if it is free or stale. Returns whether we lead
+        now."""
         now = self._monotonic()
         generation, holder, process = self._current()
         if holder == self._me:
@@ -61,20 +62,20 @@ class Leadership:
         return False
 
     def release(self) -> None:
-        """Let the next one take over at once."""
+        """Let the next leader take over at once."""
         generation, holder, _ = self._current()
         if holder == self._me:
             self._write(generation + 1, None, self._monotonic())
 
     def _current(self) -> tuple[int, str | None, str]:
-        """(generation, its holder, the holder's process, which an older lab did not write)."""
+        """(generation, its holder, the holder's process, which old records do not have)."""
         names = self._store.list(self._folder)
         generations = [int(name[:12]) for name in names if re.fullmatch(r"\d{12}\.json", name)]
         if not generations:
             return 0, None, ""
         newest = max(generations)
         data = self._store.read(f"{self._folder}/{newest:012d}.json")
-        # Gone between the listing and the reading: a newer one exists; look again next time.
+        # Deleted after the listing: a newer one exists; the next look finds it.
         said = json.loads(data) if data else {"holder": "somebody"}
         return newest, said["holder"], said.get("process", "")
 
@@ -83,7 +84,7 @@ class Leadership:
         if not self._store.create(f"{self._folder}/{generation:012d}.json", said):
             return False
         if self._current()[0] != generation:
-            # Long ago others had this number and removed it; we were away between look and write.
+            # Others had this number long ago and deleted it, while we slept between look and write.
             self._store.remove(f"{self._folder}/{generation:012d}.json")
             return False
         self._renewed_at = now
@@ -93,29 +94,29 @@ class Leadership:
 
 
 class AttemptLease:
-    """One attempt's sign of life: one start file, heartbeats, a release. Never taken over."""
+    """An attempt's sign of life: one start file, heartbeats, a release. Never taken over."""
 
     def __init__(self, store: Store, attempt: str, *, lasting: bool = True) -> None:
-        """`attempt` is the attempt's folder name, its nonce included. One that is not `lasting`
-        protects nothing after a power cut, which ends who held it as well, and may be cut off."""
+        """`attempt` is the attempt's folder name, nonce included. A lease that is not `lasting` may
+        be truncated by a power cut, which also ends its holder; it protects nothing afterwards."""
         self._store = store
         self._lasting = lasting
         self._folder = f"leases/{attempt}"
         self._beats = 0
 
     def start(self, who: dict[str, object]) -> bool:
-        """Begin the attempt. False: somebody has begun it before, and the caller must exit."""
+        """Start the attempt. False: another worker has started it, and the caller must exit."""
         return self._create("start", to_json(who))
 
     def withdraw(self) -> bool:
-        """See to it that nobody begins the attempt any more. False: somebody has."""
+        """Prevent the attempt from starting. False: it has started."""
         return self._create("start", WITHDRAWN)
 
     def _create(self, name: str, data: bytes) -> bool:
         return self._store.create(f"{self._folder}/{name}.json", data, lasting=self._lasting)
 
     def beat(self) -> None:
-        """Say that the attempt lives."""
+        """Write a heartbeat."""
         self._beats += 1
         self._create(f"beat-{self._beats:09d}", b"{}\n")
         if self._beats > 3:
@@ -123,14 +124,14 @@ class AttemptLease:
 
     @contextmanager
     def beating(self, every: float = BEAT_EVERY) -> Iterator[None]:
-        """Say so every so many seconds during the `with` body, whatever that is doing."""
+        """Write a heartbeat every so many seconds during the `with` body, from a thread."""
         over = threading.Event()
 
         def beat() -> None:
             while not over.wait(every):
                 try:
                     self.beat()
-                except Exception as error:  # a full disk, say; the next may succeed
+                except Exception as error:  # such as a full disk; the next one may succeed
                     print(f"heartbeat: {error}", file=sys.stderr)
 
         thread = threading.Thread(target=beat, daemon=True)
@@ -142,18 +143,18 @@ class AttemptLease:
             thread.join()
 
     def release(self) -> None:
-        """Say that the attempt has written all it will ever write."""
+        """Declare that the attempt will write nothing more."""
         self._create("released", b"{}\n")
 
 
 @dataclass(frozen=True)
 class LeaseState:
-    """What a watcher sees of an attempt's lease."""
+    """An attempt's lease as a watcher sees it."""
 
     started: bool = False
-    withdrawn: bool = False  # by the lab, before any worker began
+    withdrawn: bool = False  # by the lab, before a worker started
     released: bool = False
-    still_for: float = 0.0  # seconds since this watcher last saw it move
+    still_for: float = 0.0  # seconds since this watcher last saw a change
 
 
 class LeaseWatch:
@@ -168,7 +169,7 @@ class LeaseWatch:
         """The state of the lease of `attempt` (its folder name, nonce included)."""
         try:
             names = self._store.list(f"leases/{attempt}")
-        except OSError:  # somebody's leavings; the attempt counts as begun, and as standing still
+        except OSError:  # odd files; the attempt counts as started, and without heartbeats
             names = ["start.json"]
         now = self._monotonic()
         if attempt not in self._last or self._last[attempt][0] != names:
@@ -182,7 +183,7 @@ class LeaseWatch:
         )
 
     def _withdrawn(self, attempt: str) -> bool:
-        """Whether the start file is the lab's own. Any other one is a job's, whatever it is."""
+        """Whether the lab wrote the start file. Any other content is a job's."""
         try:
             said = self._store.peek(f"leases/{attempt}/start.json", len(WITHDRAWN) + 1)
         except OSError:

@@ -1,8 +1,8 @@
 """The store: one tree of files that are created once and never changed. It is all the state.
 
-Everything the lab knows lies here and can be read with `cat`, or, where the store is in a bucket
-(gs://bucket/prefix), with any tool that reads one: same tree, same names, same promises. The one
-guarantee that all else rests on is *create-once*: of several writers of a name exactly one
+Everything the lab knows is here and can be read with `cat`, or for a store in a bucket
+(gs://bucket/prefix) with any tool for buckets: same tree, same names, same guarantees. The
+guarantee that everything else depends on is *create-once*: of several writers of a name exactly one
 succeeds, and a reader sees a whole file or none.
 """
 
@@ -28,13 +28,13 @@ from runner.store.backends import NoStore as NoStore
 from runner.store.backends import StoreError as StoreError
 from runner.store.backends import StoreFault as StoreFault
 
-if TYPE_CHECKING:  # who has no bucket needs no client for one
+if TYPE_CHECKING:  # the client library is imported only for a bucket
     from runner.store.gcs import Bucket
 
-# What jobs read and write: all but records, pins, and the lease that says who leads.
+# What jobs read and write: everything but records, pins, and the leader's lease.
 JOBS = re.compile(r"(work|steps|texts|code|cache)(/|$)|leases/(x|steps(/|$))")
-MOST_SEEN = 64 << 20  # bytes of what was read that are kept in memory
-AT_ONCE = 8  # files that are copied or removed at the same time
+MOST_SEEN = 64 << 20  # bytes of files that are cached in memory
+AT_ONCE = 8  # files that are copied or deleted in parallel
 
 T = TypeVar("T")
 
@@ -45,18 +45,19 @@ class Store:
     def __init__(
         self, place: Path | str, *, jobs: Path | str | None = None, make: bool = True
     ) -> None:
-        """Open the store in the folder or at the gs:// URL `place`, making it if it is not there.
+        """Open the store in the folder or at the gs:// URL `place`; create it if it is missing and
+        `make`.
 
-        With `jobs`, another place, all that jobs read and write lies there, and it is their store:
-        their identity needs no right to `place`, where the records are.
+        With `jobs`, everything that jobs read and write is in that other place, and it is their
+        store: their identity needs no right to `place`, where the records are.
 
-        Raises StoreError where it cannot be used, and where it is not there and is not to be made.
+        Raises StoreError if it cannot be used, or is missing and not to be made.
         """
         self._seen: dict[str, bytes] = {}
         self._seen_bytes = 0
         self._lab = self._jobs = files = _files(place)
         if make and isinstance(files, Disk):
-            files.make()  # it is written to each time, so that no hard links are noticed now
+            files.make()  # a write, so that a disk without hard links fails now
             self._mint()
         elif self.read("store.json") is None:
             if not make:
@@ -75,49 +76,49 @@ class Store:
 
     @property
     def id(self) -> str:
-        """Sixteen random hexadecimal digits, minted when the store was made."""
+        """Sixteen random hexadecimal digits, drawn when the store was created."""
         return str(json.loads(self.require("store.json"))["id"])
 
     def at(self, name: str) -> "Path | Remote":
-        """Where `name` lies: its path, or what stands for one in a bucket."""
+        """The place of `name`: a Path, or a Remote in a bucket."""
         files = self._part(name)
         return files.local(name) if isinstance(files, Disk) else Remote(self, name)
 
     def place(self, name: str) -> Path | str:
-        """Where `name` lies, in words: its path, or gs://bucket/prefix/name as a person writes it.
-        Of a job's folder, what comes before `work/` opens the store that the job is given."""
+        """The place of `name` for people: its path, or gs://bucket/prefix/name. For a job's folder,
+        the part before `work/` opens the job's store."""
         files = self._part(name)
         return files.local(name) if isinstance(files, Disk) else f"{files.place}/{name}"
 
     def _part(self, name: str) -> "Disk | Bucket":
-        """The place in which `name` lies. Raises StoreError for a name that leaves the store."""
+        """The place that has `name`. Raises StoreError for a name outside the store."""
         return self._jobs if JOBS.match(_check(name)) else self._lab
 
     def _parts(self, folder: str) -> "Iterable[Disk | Bucket]":
-        """The places in which something of `folder` may lie."""
+        """The places that may have a part of `folder`."""
         both = dict.fromkeys((self._lab, self._jobs))
         return both if folder in ("", "leases") else (self._part(folder),)
 
     def url(self, name: str) -> str:
-        """Where `name` lies, as TensorStore and `engine.data.token_store` take it: a path, or a
-        gs:// URL."""
+        """The place of `name` for TensorStore and `engine.data.token_store`: a path or a gs://
+        URL."""
         return self._part(name).url(name)
 
     def create(self, name: str, data: bytes, *, lasting: bool = True) -> bool:
-        """Create the file `name` whole, or not at all. False if it was there already. If not
-        `lasting`, which is quicker, a power cut may cut it off or take it, and the two folders
-        around it, in which nothing else may lie that is to last.
+        """Create the file `name` atomically. False if it exists. If not `lasting`, which is faster,
+        a power cut may truncate or remove it and the two folders around it, so these must hold
+        nothing that has to last.
 
-        Raises StoreError where it may not have been created; doing it again is safe.
+        Raises StoreError if it may not have been created; repeating the call is safe.
         """
         files = self._part(name)
         with fault_points.around(f"store.{_kind(name)}"):
             return files.put(name, io.BytesIO(data), lasting=lasting)
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of `name`, or None. A file never changes, so what was read lately is kept.
+        """The bytes of `name`, or None. Files never change, so recent reads are cached.
 
-        Raises StoreError for what is no regular file.
+        Raises StoreError if it is no regular file.
         """
         found = self._seen.get(name)
         if found is None and (found := self.peek(name)) is not None:
@@ -125,9 +126,9 @@ class Store:
         return found
 
     def _keep(self, name: str, data: bytes) -> None:
-        """Keep what was read in memory, and forget what was read long ago."""
+        """Cache what was read, and drop the oldest entries."""
         while self._seen and self._seen_bytes + len(data) > MOST_SEEN:
-            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread's
+            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread did
                 self._forget(next(iter(self._seen)))
         self._seen[name] = data
         self._seen_bytes += len(data)
@@ -136,15 +137,15 @@ class Store:
         self._seen_bytes -= len(self._seen.pop(name, b""))
 
     def peek(self, name: str, most: int | None = None, start: int = 0) -> bytes | None:
-        """Like `read`, or at most `most` bytes from `start` on, or the last `-start` bytes, and
-        nothing is kept in memory."""
+        """Like `read`, or at most `most` bytes from `start` on, or the last `-start` bytes; without
+        cache."""
         into = io.BytesIO()
         if not self._part(name).get(name, into, most, start):
             return None
         return into.getvalue()[start:] if start < 0 else into.getvalue()  # a bucket may send more
 
     def require(self, name: str) -> bytes:
-        """Like `read`, for what must be there. Raises StoreError."""
+        """Like `read`, but raises StoreError if there is none."""
         data = self.read(name)
         if data is None:
             raise StoreError(f"{self.root} has no {name}. Was part of the store removed?")
@@ -156,7 +157,7 @@ class Store:
         return sorted(name for name in names if not name.startswith("."))
 
     def walk(self, folder: str = "", *, deep: bool = True) -> Iterator[Entry]:
-        """All files below `folder`, drafts included; if not `deep`, what is directly in it."""
+        """All files below `folder`, drafts included; if not `deep`, the entries directly in it."""
         seen = set()
         for part in self._parts(folder):
             for entry in part.walk(folder, deep):
@@ -166,7 +167,7 @@ class Store:
                     yield entry
 
     def remove(self, name: str) -> None:
-        """Remove a file that no one will ask for again: a superseded lease."""
+        """Delete a file that nobody needs any more, such as a superseded lease."""
         self._forget(name)
         self._part(name).delete(name)
 
@@ -178,19 +179,18 @@ class Store:
     # ── Folders ──────────────────────────────────────────────────────────────────────────────
 
     def local(self, name: str) -> Path:
-        """Where the folder `name` lies on this machine or, of a bucket's, a copy of it may: what is
-        to become a part of the store is written here, and `publish` makes it one."""
+        """The folder `name` on this machine; for a bucket, the place of its copy. Write new content
+        here, then call `publish`."""
         return self._part(name).local(name)
 
     def publish(self, name: str) -> None:
-        """See to it that the files in `local(name)` are in the store. Raises StoreError."""
+        """Ensure that the files in `local(name)` are in the store. Raises StoreError."""
         if not isinstance(self.at(name), Path):
             self.upload_folder(name, self.local(name))
 
     def fetch(self, name: str, check: Callable[[Path], object] = lambda _: None) -> Path:
-        """The folder `name`, on this machine: `local(name)`. Out of a bucket it is copied once, as
-        far as `check` raises nothing of the copy; who reads it later checks what it holds then.
-        Raises StoreError."""
+        """The folder `name` on this machine: `local(name)`. From a bucket it is copied once, and
+        only if `check` accepts the copy; readers check it again later. Raises StoreError."""
         folder = self.local(name)
         if not isinstance(self.at(name), Path) and not folder.is_dir():
             try:
@@ -201,10 +201,12 @@ class Store:
         return folder
 
     def upload_folder(self, name: str, folder: Path) -> None:
-        """Copy the files below a local folder to `name`, each created once; what an earlier call
-        has copied stays. Who reads them meanwhile sees some: what names them is created last.
+        """Copy the files below a local folder to `name`, each created once; files that an earlier
+        call has copied stay. Readers may see some of them meanwhile, so create the file that names
+        them last.
 
-        Raises StoreError for what is no regular file, and for a file of `name` with other bytes.
+        Raises StoreError for anything that is no regular file, and for a file of `name` with other
+        bytes.
         """
         here, files = Disk(folder), self._part(name)
 
@@ -228,10 +230,10 @@ class Store:
     def download_folder(
         self, name: str, folder: Path, check: Callable[[Path], object] = lambda _: None
     ) -> None:
-        """Copy the files below `name` to a new local folder: all of them, or there is no folder.
-        `check` may look at the copy, and raise, before it has its name.
+        """Copy the files below `name` to a new local folder, all or nothing. `check` gets the copy
+        before it has its name, and may raise.
 
-        Raises StoreError, also where there are no files, and where `folder` is there and not empty.
+        Raises StoreError, also if there are no files, and if `folder` exists and is not empty.
         """
 
         def download(entry: Entry) -> None:
@@ -252,8 +254,8 @@ class Store:
 
 @contextlib.contextmanager
 def draft_beside(folder: Path) -> Iterator[Path]:
-    """A name beside `folder` for what is made during the `with` body and moved into `folder`, in
-    which others may look. What is left there at the end goes."""
+    """A temporary name beside `folder`, for content that is made during the `with` body and then
+    moved into `folder`, which others read. Deleted at the end."""
     draft = folder.with_name(f".{folder.name}-{secrets.token_hex(6)}")
     try:
         yield draft
@@ -263,7 +265,7 @@ def draft_beside(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Remote:
-    """A file or folder of a store in a bucket, as far as it is used like a Path."""
+    """A file or folder of a store in a bucket, with the methods of Path that are needed."""
 
     store: Store
     key: str  # its name in the store
@@ -277,11 +279,11 @@ class Remote:
         return self.key.rpartition("/")[2]
 
     def as_posix(self) -> str:
-        """Where it lies."""
+        """Its URL."""
         return str(self.store.place(self.key))
 
     def create(self, data: bytes) -> None:
-        """Create the file. Raises StoreError where it cannot be, or is there already."""
+        """Create the file. Raises StoreError if that fails or it exists."""
         if not self.store.create(self.key, data):
             raise StoreError(f"{self.as_posix()} is there, and somebody else wrote it.")
 
@@ -290,17 +292,17 @@ class Remote:
         return self.store.walk(self.key)
 
     def local(self) -> Path:
-        """Where a copy of it lies, or may."""
+        """The path of its copy on this machine, which may not exist yet."""
         return self.store.local(self.key)
 
 
 def local(where: Path | Remote) -> Path:
-    """`where` as a path: its own, or that of its copy on this machine."""
+    """`where` as a path: itself, or that of its copy on this machine."""
     return where if isinstance(where, Path) else where.local()
 
 
 def together(do: Callable[[Entry], T], entries: Iterable[Entry]) -> list[T]:
-    """Do the same with each entry, several at a time. The first failure is raised."""
+    """Do the same with each entry, several in parallel. Raises the first error."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             return list(pool.map(do, entries))
@@ -317,7 +319,7 @@ def _files(place: Path | str) -> "Disk | Bucket":
     if re.match("gs:/", str(place)):
         url = str(place).replace("gs:/", "gs://", 1)
         raise StoreError(f"{url} is in a bucket, and this needs a folder here; {ELSEWHERE}.")
-    # Unlike Path's, these say no where it cannot be seen, which is told when it is used.
+    # Unlike Path's, these return False without permission; the error comes with the first use.
     if os.path.exists(place) and not os.path.isdir(place):  # noqa: PTH110, PTH112
         raise StoreError(f"{place} is no folder, and a store is one; {ELSEWHERE}.")
     return Disk(Path(place))
@@ -330,6 +332,6 @@ def _check(name: str) -> str:
 
 
 def _kind(name: str) -> str:
-    """The part of a path that names fault points: `records/plans/1/2/3.json` → `plans`."""
+    """The part of a path that names its fault points: `records/plans/1/2/3.json` → `plans`."""
     top, *rest = name.split("/")
     return rest[0] if top == "records" and rest else top

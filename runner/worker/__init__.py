@@ -1,1 +1,1 @@
-"""What runs inside a job; imported by nobody, started by name."""
+"""The code that runs inside a job. Nothing imports it; it is started by name."""

@@ -1,6 +1,6 @@
-"""`python -m runner.worker.compile_child`: compiles one training step for devices that are
-described, and says what came of it. Asked by `runner.planning.compile_check`: JSON on stdin, JSON
-on stdout's last line."""
+"""`python -m runner.worker.compile_child`: compiles one training step for described devices and
+reports the result. Called by `runner.planning.compile_check`: JSON on stdin, JSON on the last line
+of stdout."""
 
 import json
 import re
@@ -25,20 +25,20 @@ COLLECTIVES = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permut
 def main() -> None:
     try:
         answer = compiled(json.load(sys.stdin))
-    except jax.errors.JaxRuntimeError as error:  # XLA's own word; its first line says it all
+    except jax.errors.JaxRuntimeError as error:  # XLA's error; its first line says it all
         answer = {"error": str(error).partition("\n")[0]}
     print(json.dumps(answer), end="")
 
 
 def compiled(asked: dict[str, Any]) -> dict[str, Any]:
-    """Compile what is asked for, and measure it."""
+    """Compile the requested step and measure it."""
     model = ModelConfig.model_validate(asked["model"])
     train = TrainConfig.model_validate(asked["train"])
     compute = ComputeConfig.model_validate(asked["compute"])
     devices: Sequence[jax.Device] = jax.devices()
     if asked["topology"]:
         options: dict[str, Any] = {}
-        if asked["topology"].startswith("v4:"):  # whose two cores are not one device by themselves
+        if asked["topology"].startswith("v4:"):  # its two cores are not separate devices
             options["chip_config_name"] = "megacore"
         if len(devices) < 4:  # a part of a host
             options["chips_per_host_bounds"] = (1, 1, 1)
@@ -65,7 +65,7 @@ def compiled(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def collectives(program: str) -> dict[str, int]:
-    """How often each kind of collective stands in an HLO program."""
+    """How often each kind of collective occurs in an HLO program."""
     found = re.findall(rf" ({COLLECTIVES})(?:-start)?\(", program)
     return dict(sorted(Counter(found).items()))
 

@@ -1,8 +1,10 @@
-"""What figures depend on besides the code: cores, threads and flags. Fixed, and named in a receipt.
+"""Fixes what figures depend on besides the code (cores, threads and flags), and names it in a
+receipt.
 
-Equal parameters and moments, bit for bit, are promised to attempts with equal receipts: the same
-code, devices, versions, flags, options, number of threads, and as many cores to run on (`affinity`;
-which ones does not matter). `settle` comes before JAX is imported, `receipt` afterwards.
+Equal parameters and moments, bit for bit, are guaranteed for attempts with equal receipts: the same
+code, devices, versions, flags, options, number of threads, and number of available cores
+(`affinity`; which cores does not matter). Call `settle` before JAX is imported, `receipt` after
+it.
 """
 
 import hashlib
@@ -13,14 +15,15 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from runner.lib import accelerators
 from runner.schema.devices import Kind
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
-ACCELERATORS = (  # what a GPU or TPU adds, where it is installed
+ACCELERATORS = (  # packages that a GPU or TPU adds
     *(f"{name}{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn-cu", "nvidia-cublas-cu")),
     *("nvidia-cublas", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu"),
 )
-OPTIONS = (  # of JAX, by which its figures change
+OPTIONS = (  # options of JAX that change figures
     "jax_default_matmul_precision",
     "jax_enable_x64",
     "jax_default_prng_impl",
@@ -29,20 +32,20 @@ OPTIONS = (  # of JAX, by which its figures change
 )
 READ_BY_LIBRARIES = ("XLA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_TF32_", "CUDNN_", "CUBLAS_")
 DETERMINISTIC = "--xla_gpu_exclude_nondeterministic_ops=true"
-MOST_WORDS = 500  # of one line
-PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # where `set_flags` says what one device does in a second
+MOST_WORDS = 500  # per line
+PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # `set_flags` stores the peak FLOP/s of one device here
 
-_told: dict[str, str] = {}  # by whoever has looked around already
-_held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
+_told: dict[str, str] = {}  # by a process that has already looked
+_held: list[socket.socket] = []  # names of the cores that this process holds until it ends
 
 
 class WrongDevice(Exception):
-    """The machine is not what the plan asks for."""
+    """The machine is not what the plan requests."""
 
 
 def settle(kind: Kind, count: int, *, taken: bool = False) -> None:
     """Fix cores, threads and flags for this process, on so many devices of this kind; `taken`:
-    whoever started it has taken its cores. Raises WrongDevice."""
+    the parent has already taken its cores. Raises WrongDevice."""
     if not taken:
         take(kind, count)
     set_flags(kind)
@@ -50,7 +53,7 @@ def settle(kind: Kind, count: int, *, taken: bool = False) -> None:
 
 
 def set_flags(kind: Kind) -> None:
-    """Have JAX compute on such devices, and alike each time, once it is imported."""
+    """Set JAX's environment for such devices and deterministic results, before it is imported."""
     os.environ[PEAK_FLOPS] = repr(kind.peak_flops)
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -60,28 +63,30 @@ def set_flags(kind: Kind) -> None:
 
 
 def look(kind: Kind) -> None:
-    """Have JAX take the devices, after which this process can no longer be forked. Raises
-    WrongDevice where it finds none of the kind."""
-    if kind.platform == "cpu":  # it finds one when it is used
+    """Initialise JAX's devices; after that this process can no longer be forked. Raises WrongDevice
+    if there is none of the kind."""
+    if kind.platform == "cpu":  # JAX finds it on first use
         return
     import jax
 
     if jax.default_backend() == "cpu":
-        raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
+        words = f"the plan asks for {kind.description}, and JAX finds a CPU only"
+        found = accelerators.unusable(kind.platform)
+        raise WrongDevice(f"{words}: {found.words} {found.mend}" if found else words)
 
 
 def take(kind: Kind, count: int) -> None:
-    """Take the cores that a plan on CPUs asks for, for this process and all that it starts."""
+    """Take the cores that a plan on CPUs requests, for this process and everything it starts."""
     if kind.platform == "cpu":
         cores = _take_cores(int(kind.ray_cpus) * count)
         os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
 
 
 def _take_cores(wanted: int) -> int:
-    """Pin this process to `wanted` cores that no other worker of this machine holds, if it has so
-    many. Returns how many it may use."""
+    """Pin this process to `wanted` cores that no other worker of this machine holds, if there are
+    so many. Returns how many it may use."""
     allowed = sorted(os.sched_getaffinity(0))
-    if wanted >= len(allowed):  # there is nothing to choose
+    if wanted >= len(allowed):  # no choice
         return len(allowed)
     free = [core for core in allowed if len(_held) < wanted and _hold(core)]
     others = [core for core in allowed if core not in free]
@@ -91,7 +96,7 @@ def _take_cores(wanted: int) -> int:
 
 
 def _hold(core: int) -> bool:
-    """Bind a name that needs no file and that the kernel frees when its holder ends."""
+    """Bind a socket name: needs no file, and the kernel frees it when the holder ends."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         name.bind(f"\0regatta-core-{core}")
@@ -103,18 +108,18 @@ def _hold(core: int) -> bool:
 
 
 def surroundings() -> dict[str, str]:
-    """What is the same in each receipt that is written on this machine with this code."""
+    """The part of a receipt that is the same for all steps on this machine with this code."""
     return {**_libraries(), "cpu": _cpu_model(), "code_sha256": _code_sha256()}
 
 
 def believe(said: dict[str, str]) -> None:
-    """Have these be the surroundings of this process, and of those that it forks."""
+    """Use these surroundings for this process and its forks."""
     _told.update(said)
 
 
 def receipt(*, jax: bool = True) -> dict[str, str]:
-    """What equality of figures rests on, in words. Without `jax`, which takes a second to import,
-    its devices and options are left out."""
+    """What reproducibility depends on. Without `jax`, whose import takes a second, without its
+    devices and options."""
     words = {
         **(_told or surroundings()),
         **(_of_jax() if jax else {}),
@@ -141,8 +146,8 @@ def _of_jax() -> dict[str, str]:
 
 @cache
 def _libraries() -> dict[str, str]:
-    """Versions of Python and of what figures are made with."""
-    # Whoever is told of them needs no more.
+    """Versions of Python and of the libraries that affect figures."""
+    # Not needed where the surroundings are given.
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": platform.python_version()}
@@ -153,7 +158,7 @@ def _libraries() -> dict[str, str]:
 
 
 def _environment() -> list[str]:
-    """What the libraries read from the environment besides XLA_FLAGS; paths are of no matter."""
+    """Environment variables that libraries read, besides XLA_FLAGS; without paths."""
     return [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())
@@ -173,14 +178,14 @@ def _cpu_model() -> str:
 
 
 def figures_code() -> list[Path]:
-    """The lab's files that make the figures: the engine, its built-in steps and this one."""
+    """The lab's files that affect figures: the engine, its built-in steps and this one."""
     here = Path(__file__).parent
     folders = here.parents[1] / "engine", here / "builtin"
     return [*(x for of in folders for x in sorted(of.rglob("*.py"))), Path(__file__)]
 
 
 def _code_sha256() -> str:
-    """SHA-256 over these."""
+    """SHA-256 of these files."""
     whole = hashlib.sha256()
     for path in figures_code():
         whole.update(f"{path.name}\0{_sha256(path, path.stat().st_mtime_ns)}\n".encode())
@@ -189,5 +194,5 @@ def _code_sha256() -> str:
 
 @cache
 def _sha256(path: Path, _: int) -> str:
-    """Of a file. Kept until it changes."""
+    """SHA-256 of a file, cached until it changes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

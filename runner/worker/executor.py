@@ -1,9 +1,8 @@
-"""A graph of steps as Ray tasks, from inside an attempt's job: each step after its inputs, with the
-resources that it names. What exists is not made again, and of two executions that want the same
-step one makes it while the other waits (`runner.store.artifacts`). A task only watches: what a step
-computes runs in processes of its own (`runner.worker.shard_jobs`), of which nothing is left when
-the step is over.
-"""
+"""Runs a graph of steps as Ray tasks, inside an attempt's job: each step after its inputs, with the
+resources that it names. Existing outputs are reused, and if two executions want the same step, one
+makes it while the other waits (`runner.store.artifacts`). A task only supervises: each step
+computes in processes of its own (`runner.worker.shard_jobs`), none of which is left when the step
+is over."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,20 +31,20 @@ from runner.store.scratch_paths import CURVE, SCRATCH, STOPPED
 from runner.store.scratch_paths import of as scratch_of
 from runner.store.store import Remote, Store, StoreError
 from runner.worker import shard_jobs
-from runner.worker.step_process import Job
-from runner.worker.task_groups import spreads, together
+from runner.worker.step_process import Job, Training
+from runner.worker.task_groups import cache, spreads, together, training, trainings_after
 
-AT_ONCE = 4  # steps of a task: one is computed, the others are on their way from or to the disk
-RETRIES = MOST_ATTEMPTS  # of a task whose worker or node was lost; the last one says so
+AT_ONCE = 4  # steps of a task: one computes, the others read from or write to disk
+RETRIES = MOST_ATTEMPTS  # of a task whose worker or node was lost
 MOST_WORDS = 400  # of why a step failed
-MOST_WAITING = 1000  # tasks of one step that are in Ray's hands at a time
+MOST_WAITING = 1000  # tasks of one step that Ray has at a time
 NO_INPUT = "what it needs could not be made"
 NOT_HERE = "its output is not in the store; is the store's folder there on every node?"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On which terms code of the experiment's own runs: unless somebody says which, not at all."""
+    """How own code runs; by default it does not."""
 
     isolation: Isolation = ""
     limits: Limits = USUAL
@@ -56,35 +55,37 @@ OWN_MACHINE = Terms("own machine")
 
 @dataclass(frozen=True)
 class Work:
-    """What all steps of an execution are made with, as its tasks are told."""
+    """What all tasks of an execution are given."""
 
     root: str  # of the store
-    code: str  # the store's folder with the experiment's own modules
+    code: str  # the store's folder with the own modules
     execution: str
     terms: Terms
     kinds: Mapping[str, Kind]  # of device, that the plan was made by
+    next: Training | None = None  # the likely next step of this worker
 
 
 def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Terms()) -> None:
-    """Make every step of the plan, with the experiment's own modules in the store's folder `code`.
-    Raises MakingFailed once all that does not need what failed has been made, and MakerLost where
+    """Make every step of the plan, with the own modules in the store's folder `code`. Raises
+    MakingFailed once every step that does not depend on a failed one is made, and MakerLost if
     another attempt may make the rest; the message names each step with its reason."""
     import ray
     from ray import exceptions
 
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     work, task = Work(str(store.root), code, execution, terms, plan.kinds), ray.remote(_make)
+    after = trainings_after(store, plan, terms.isolation)
     tasks: dict[tuple[str, ...], Any] = {}
-    of: dict[str, tuple[str, ...]] = {}  # the task that makes a step
+    of: dict[str, tuple[str, ...]] = {}  # the task of each step
     for names in together(plan.steps, plan.kinds, ray.cluster_resources().get("CPU", 0)):
         step, inputs = plan.steps[names[0]], _needs(plan, names)
         options = _options(step, plan.kinds)
-        if _over_nodes(store, step):  # what computes is tasks of its own, and waits for those
+        if _over_nodes(store, step):  # its parts are tasks, for which it waits
             options["num_gpus"] = 0
         needed = {one: plan.steps[one] for one in (*names, *inputs)}
         makers = dict.fromkeys(of[other] for other in inputs)
         tasks[names] = task.options(name=names[0], **options).remote(
-            work, names, needed, *map(tasks.get, makers)
+            replace(work, next=after.get(names[-1])), names, needed, *map(tasks.get, makers)
         )
         of |= dict.fromkeys(names, names)
     why: dict[str, str | None] = {}
@@ -104,7 +105,7 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
     failed = _failed(why)
     told = {name: f"{name}: {why[name]}" for name in why if why[name] not in (None, NO_INPUT)}
     beside = {other for name in failed for other in plan.steps[name].needs}
-    # A training that failed is done without where all that needs it was made of the other ones.
+    # A failed training does not matter if every step that needs it was made without it.
     used = {other for step in plan.steps.values() for other in step.needs}
     missed = {x for x in failed if plan.steps[x].do != "train" or x in beside or x not in used}
     if missed and (words := [told[name] for name in told if name not in lost]):
@@ -126,22 +127,22 @@ def _needs(plan: Plan, names: Iterable[str]) -> list[str]:
 
 
 def _options(step: PlannedStep, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """What Ray is asked for, for what computes a step."""
+    """The resources that a step's task requests from Ray."""
     kind, count = kinds[step.resources.kind], step.resources.count
     cpus, gpus = kind.ray_cpus * count, kind.ray_gpus * count
-    if takes_gang(kind, count):  # its hosts have their own
+    if takes_gang(kind, count):  # its hosts request their own
         cpus, gpus = 0, 0
     return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
 
 
 def _over_nodes(store: Store, step: PlannedStep) -> bool:
-    """Whether its shards are tasks of their own: where all nodes see the folders that they are in,
-    and so not for a store in a bucket."""
+    """Whether its shards are tasks of their own. Needs folders that all nodes see, so not for a
+    store in a bucket."""
     return spreads(step) and isinstance(store.at("steps"), Path)
 
 
 def _gone() -> tuple[type[Exception], ...]:
-    """What Ray says of workers and nodes that are no longer there, by no fault of the task's."""
+    """Ray's errors for lost workers and nodes, which are not the task's fault."""
     from ray import exceptions
 
     return (
@@ -151,8 +152,8 @@ def _gone() -> tuple[type[Exception], ...]:
 
 
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
-    """Raises MakingFailed where the code that is here, the lab's or the experiment's in
-    `code`, is not the one that was planned."""
+    """Raises MakingFailed if the code on this machine, the lab's or the experiment's in `code`, is
+    not the planned code."""
     here = planned_steps.code_of(step.function, step.own, code)
     if found := step_graph.code_changes(step, here):
         raise MakingFailed(
@@ -166,8 +167,8 @@ def _make(
     steps: dict[str, PlannedStep],
     *inputs: dict[str, str | None],
 ) -> dict[str, str | None]:
-    """Why each of the steps `names` could not be made, None where it is there; `inputs` is the same
-    of those that other tasks have made for them. Models are scored without those that failed."""
+    """For each of the steps `names` why it could not be made, or None; `inputs` is the same for the
+    steps that other tasks have made. Models are scored without those that failed."""
     failed = {name for made in inputs for name in _failed(made)}
     failed &= {other for name in names for other in steps[name].needs}
     left = {name: step_graph.without(steps[name], failed) for name in names}
@@ -175,10 +176,10 @@ def _make(
         return dict.fromkeys(names, NO_INPUT)
     steps = steps | {name: step for name, step in left.items() if step}
     store = Store(work.root, make=False)
-    shard_jobs.ready()  # from this thread, which outlives the others
+    shard_jobs.ready()  # in this thread, which outlives the others
     made = partial(_made, work, store, steps)
     if spreads(steps[names[0]]):
-        # Ray lends a task's cores to others only while the task's first thread waits for them.
+        # Ray lends a waiting task's cores to others only while its first thread waits.
         return {name: made(name) for name in names}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(names, pool.map(made, names), strict=True))
@@ -188,8 +189,9 @@ def _made(work: Work, store: Store, steps: dict[str, PlannedStep], name: str) ->
     try:
         own = store.fetch(work.code) if steps[name].own else store.local(work.code)
         mapper = _on_ray(name, steps[name], work.kinds) if _over_nodes(store, steps[name]) else map
-        make(store, name, steps, work.kinds, own, work.execution, mapper, terms=work.terms)
-    except Exception as error:  # or all steps of this task would seem to have failed
+        kinds, of = work.kinds, work.execution
+        make(store, name, steps, kinds, own, of, mapper, terms=work.terms, then=work.next)
+    except Exception as error:  # otherwise all steps of this task would count as failed
         cause = error.__cause__ if isinstance(error, MakingFailed) else None
         return artifacts.sentence(cause or error)[:MOST_WORDS]
     return None
@@ -198,9 +200,9 @@ def _made(work: Work, store: Store, steps: dict[str, PlannedStep], name: str) ->
 def _on_ray(name: str, step: PlannedStep, kinds: Mapping[str, Kind]) -> shard_jobs.Mapper:
     """Each job as a Ray task of its own, with the step's resources.
 
-    Ray Data does the same, was built and measured here, and is not used: on two cores its first
-    such step took 5 to 8 s where this takes 0.3 s, twelve steps of three jobs 21 s and not 11 s,
-    and two of its processes stayed in memory. What is mapped here is folders' names, and no data.
+    Ray Data does the same. It was built and measured here, and is not used: on two cores its first
+    such step took 5 to 8 s instead of 0.3 s, twelve steps of three jobs 21 s instead of 11 s, and
+    two of its processes stayed in memory. What is mapped here are names of folders, not data.
     """
     import ray
 
@@ -216,7 +218,7 @@ def _on_ray(name: str, step: PlannedStep, kinds: Mapping[str, Kind]) -> shard_jo
             while waiting:
                 _wait_for(waiting.popleft())
         finally:
-            for left in waiting:  # one has failed
+            for left in waiting:  # after a failure
                 ray.cancel(left, force=True)
         return ()
 
@@ -228,8 +230,8 @@ def _call(child: shard_jobs.Child, job: Job) -> None:
 
 
 def _wait_for(task: Any) -> None:
-    """Wait until a task is done, which lends the cores of who waits to others. Raises what the
-    task did."""
+    """Wait until a task is done; its cores are lent to others meanwhile. Raises the task's
+    error."""
     import ray
     from ray.exceptions import RayTaskError
 
@@ -242,16 +244,16 @@ def _wait_for(task: Any) -> None:
 
 
 def _child(name: str, step: PlannedStep, code: str, job: Job) -> None:
-    """Do a job, on whichever node, with the code that was planned."""
+    """Do a job, on any node, with the planned code."""
     check_code(name, step, Path(code))
     shard_jobs.run(job)
-    check_code(name, step, Path(code))  # the lab's might have been edited meanwhile
+    check_code(name, step, Path(code))  # the lab's code may have been edited meanwhile
 
 
 @contextmanager
 def _nothing_left(scratch: Path, *, trains: bool) -> Iterator[None]:
-    """Of what failed, nothing is gone on from: other code may have been at it. Its log stays and,
-    where nobody goes on from it, the curve of what trains."""
+    """Remove what a failed step left, because other code may have written it; nobody continues from
+    it. Its log stays, and the curve of a training."""
     try:
         yield
     except MakingFailed as error:
@@ -277,17 +279,18 @@ def make(
     mapper: shard_jobs.Mapper = map,
     stale_after: float = STALE_AFTER,
     terms: Terms = Terms(),
+    then: Training | None = None,
 ) -> artifacts.Made:
-    """The output of one step, whose inputs are there. One that goes through many shards does so by
-    `mapper`. A maker of this execution that is lost is followed by another one, until
-    MOST_ATTEMPTS in a row got no further. Raises MakingFailed."""
+    """Make the output of one step, whose inputs exist. A step with many shards uses `mapper`. If a
+    maker of this execution is lost, another one follows, until MOST_ATTEMPTS in a row were lost
+    without progress. `then` is the likely next training. Raises MakingFailed."""
     step, kind = steps[name], kinds[steps[name].resources.kind]
-    # Who only watches a step that spreads has its cores, while nobody uses them, but no GPU.
+    # The supervisor of a step with many shards holds its unused cores, but no GPU.
     one = mapper if kind.ray_gpus else map
     receipt: dict[str, str] = {}
     if step.inputs:
         receipt[READ] = read_by(store, step, steps)
-    folder = planner.text_folder(step)  # of a text of the experiment's own
+    folder = planner.text_folder(step)  # if the text is the experiment's own
     kept: dict[str, str | dict[str, str]] = {KEPT: str(store.fetch(folder))} if folder else {}
 
     def build(out: Path) -> None:
@@ -314,8 +317,8 @@ def make(
                 count=step.resources.count,
                 isolation=terms.isolation if step.private else "",
                 limits=terms.limits,
-                # Own code is given none, and what scores uses none: who trains writes it.
-                cache=str(store.local("cache/xla")) if step.do == "train" and not step.own else "",
+                cache=cache(store, step),
+                next=then or training(store, step, kind, terms.isolation),
             )
             child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
             if takes_gang(kind, step.resources.count):
@@ -342,8 +345,8 @@ def make(
 
 
 def _refuse_a_bucket(store: Store, name: str) -> None:
-    """Processes on several machines save one checkpoint together, in a folder that all of them see.
-    Raises MakingFailed."""
+    """Processes on several machines write one checkpoint together, so all must see one folder.
+    Raises MakingFailed for a store in a bucket."""
     if isinstance(store.at("steps"), Remote):
         raise MakingFailed(
             f"{name} takes several processes, and so far these train in a folder that all their "
@@ -353,8 +356,8 @@ def _refuse_a_bucket(store: Store, name: str) -> None:
 
 @contextmanager
 def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
-    """Have what earlier makers saved beside `scratch`, and see to it that what is saved there
-    during the `with` body survives this machine. On disk there is nothing to do for that."""
+    """Provide what earlier makers saved beside `scratch`, and copy what is saved there during the
+    `with` body to the store. Does nothing for a store on disk."""
     where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
     if isinstance(where, Remote):
         names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
@@ -373,7 +376,7 @@ def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
 def _models(
     step: PlannedStep, steps: Mapping[str, PlannedStep]
 ) -> dict[str, tuple[dict[str, Any], str]]:
-    """The models that a step scores, as their training was planned: its files are a job's word."""
+    """The models that a step scores, as planned; their files are claims of a job."""
     inputs = step.inputs["models"] if step.do == "evaluate" else ()
     trained = {name: steps[name].config for name in inputs if steps[name].do == "train"}
     return {
@@ -385,7 +388,7 @@ def _models(
 def _given(
     store: Store, these: Mapping[str, str], steps: Mapping[str, PlannedStep]
 ) -> str | dict[str, str]:
-    """The folders of one input: one, or one for each point of a sweep, by its label."""
+    """The folders of one input: a single one, or one per point of a sweep, by label."""
     folders = {}
     for name, fingerprint in these.items():
         found = artifacts.find(store, steps[name].store, fingerprint)

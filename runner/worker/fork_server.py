@@ -1,15 +1,15 @@
-"""Where steps are computed: each in a process of its own, of which nothing is left when the step is
-over. Starting Python and importing take longer than many a step does, so a server does both once,
-for all steps that a worker of Ray's makes one after another: `python -m runner.worker.fork_server`
-reads a Job a line, forks for each, and answers with the fork's exit code. It runs no step itself
-and imports the standard library alone, so that a fork is cheap and begins as a new process would,
-and no step sees what another one did. While one step computes, the fork for the next one is made,
-and waits; after a training of the lab's, which is seldom alone, it imports JAX meanwhile. Where a
-file that the server has imported is edited, it starts anew.
+"""Computes steps, each in a process of its own, none of whose processes is left when the step is
+over. Starting Python and importing take longer than many steps, so a server does both once for all
+steps that a Ray worker makes: `python -m runner.worker.fork_server` reads one Job per line, forks
+for each, and answers with the fork's exit code. It runs no step itself and imports only the
+standard library, so forks are cheap, start like new processes, and no step sees what another one
+did. While one step computes, the fork for the next one is made and waits; if that is likely a
+training outside of a box, it imports JAX meanwhile. If a file that the server has imported is
+edited, the server restarts.
 
-As it makes one step at a time, whatever has descended from it is that step's, but for the fork that
-waits: it adopts orphans, and leaves nobody alive once the step is over, however that ended, nor
-when whoever asks is gone.
+It makes one step at a time, so every descendant belongs to that step, except the waiting fork. It
+adopts orphans and kills all of them when the step is over, however it ended, and when the caller is
+gone.
 """
 
 import contextlib
@@ -29,17 +29,16 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from runner.lib import paths, process_tree
-from runner.schema.devices import Kind
 from runner.store.scratch_paths import LOG
 from runner.worker import environment, step_process
-from runner.worker.step_process import TRAIN, Job
+from runner.worker.step_process import TRAIN, Job, Training
 
-LAB = Path(__file__).parents[2]  # where the lab's packages lie
-MAY_TAKE = 15.0  # seconds for an isolated step to end that was told to: its box gives it five
+LAB = Path(__file__).parents[2]  # the folder of the lab's packages
+MAY_TAKE = 15.0  # seconds for an isolated step to end after SIGTERM; its box gives it five
 
 
 class ServerGone(Exception):
-    """The server has ended before the step had; `code` is its exit code."""
+    """The server ended before the step did; `code` is its exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the server of steps ended with {code}")
@@ -48,15 +47,15 @@ class ServerGone(Exception):
 
 @dataclass
 class _Question:
-    """A step that somebody waits for."""
+    """A step that a thread waits for."""
 
     answer: bytes | None = None
-    begun: bool = True  # as far as anybody can know
+    begun: bool = True  # False: certainly not started
 
 
 class _Server:
-    """A server's process, and who waits for which of its answers: they come in the order of the
-    questions, the next of which it finds in its pipe as soon as it is done with one."""
+    """A server's process, and the threads that wait for its answers. Answers come in the order of
+    the questions; the next question is in its pipe already."""
 
     def __init__(self) -> None:
         self._files = {file: _written_at(file) for file in _imported()}  # before they are read
@@ -67,18 +66,18 @@ class _Server:
             stdout=subprocess.PIPE,
             cwd=LAB,
         )
-        self.over = False  # it answers no more
+        self.over = False  # it no longer answers
         self._waiting: deque[_Question] = deque()
         self._reading = threading.Lock()
 
     def serves(self) -> bool:
-        """Whether it lives and has the lab's code as it is now."""
+        """Whether it is alive and has the current code of the lab."""
         if self.over or self.process.poll() is not None:
             return False
         return all(_written_at(file) == when for file, when in self._files.items())
 
     def ask(self, job: Job) -> _Question:
-        """Hand a step in. One thread at a time."""
+        """Send a step. One thread at a time."""
         assert self.process.stdin
         question, line = _Question(), job.written()
         self._waiting.append(question)
@@ -88,13 +87,13 @@ class _Server:
         return question
 
     def answer(self, question: _Question) -> bytes:
-        """Wait for the answer: an exit code, or nothing where the server has ended."""
+        """Wait for the answer: an exit code, or empty if the server has ended."""
         assert self.process.stdout
         while question.answer is None:
             with self._reading:
                 if question.answer is None:
                     line, first = self.process.stdout.readline(), self._waiting.popleft()
-                    # Of those without an answer, the server was at the first when it ended.
+                    # When it ended, the server was at the first question without an answer.
                     first.begun = not self.over
                     self.over = self.over or not line
                     first.answer = line
@@ -102,15 +101,15 @@ class _Server:
 
 
 class StepServer:
-    """Makes one step at a time, in the order in which threads ask."""
+    """Makes one step at a time, in the order of the calls."""
 
     def __init__(self) -> None:
         self._asking = threading.Lock()
         self._server: _Server | None = None
 
     def start(self) -> _Server:
-        """Have a server run. It ends with the thread that started it, and one that has older code
-        when it is done with what it was asked."""
+        """Start a server if none runs. It ends with the thread that started it; one with older code
+        ends after its pending steps."""
         if self._server is None or not self._server.serves():
             if self._server and self._server.process.stdin:
                 with contextlib.suppress(BrokenPipeError):
@@ -119,7 +118,7 @@ class StepServer:
         return self._server
 
     def make(self, job: Job) -> int:
-        """Have the step made. Returns its exit code. Raises ServerGone."""
+        """Make the step. Returns its exit code. Raises ServerGone."""
         while True:
             with self._asking:
                 server = self.start()
@@ -132,7 +131,7 @@ class StepServer:
 
 
 def serve(surroundings: str) -> None:
-    """Make steps until nobody asks any more. `surroundings`: as `machine` has found them."""
+    """Make steps until nobody asks any more. `surroundings`: from `machine`."""
     job: Job | None = None
 
     def gone(*_: object) -> None:
@@ -142,15 +141,15 @@ def serve(surroundings: str) -> None:
     signal.signal(signal.SIGTERM, gone)
     process_tree.die_with_parent(signal.SIGTERM)
     environment.believe(json.loads(surroundings))
-    gc.freeze()  # collecting would write to all of the memory that forks share
+    gc.freeze()  # a collection would write to all memory that forks share
     waiting = _ahead()
     while line := sys.stdin.buffer.readline():
         job = Job.read(line)
         fork = _handed(line, waiting)
-        waiting = _ahead(_likely(job))
+        waiting = _ahead(job.next)
         _, status = os.waitpid(fork, 0)
         if os.WIFSIGNALED(status) and not Path(job.scratch, LOG).exists():
-            # The last step had ended the one that waited, which was not gone yet: nothing began.
+            # The last step killed the waiting fork, which was not reaped yet: nothing had started.
             _, status = os.waitpid(_handed(line, None), 0)
         process_tree.end_descendants(signal.SIGKILL, but=waiting.process if waiting else 0)
         _bury()
@@ -160,43 +159,29 @@ def serve(surroundings: str) -> None:
 
 
 def _bury() -> None:
-    """Take leave of the dead whom the step has left, who would be looked at after each step."""
+    """Reap what the step left behind; otherwise every later check would find it."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
-class _Likely(NamedTuple):
-    """What the next step may need as this one did, and what is imported for it ahead."""
-
-    module: str
-    devices: Kind
-    cache: str
-
-
-def _likely(job: Job) -> _Likely | None:
-    """None where that would not pay, or own code runs."""
-    pays = job.function == TRAIN and not job.code and not job.isolation
-    return _Likely(job.function.partition(":")[0], job.devices, job.cache) if pays else None
-
-
 class _Fork(NamedTuple):
-    """One that waits for a step to make."""
+    """A fork that waits for a step."""
 
     process: int
-    tell: int  # an open file: which step
-    ready: _Likely | None = None  # for what: for any, or for such a step alone
+    tell: int  # an open file, to which the step is written
+    ready: Training | None = None  # None: for any step; otherwise for such a training only
 
 
-def _ahead(likely: _Likely | None = None) -> _Fork | None:
-    """One for the next step; none where the machine has no room for it now."""
+def _ahead(likely: Training | None = None) -> _Fork | None:
+    """A fork for the next step; None if the machine has no room for it now."""
     try:
         return _fork(likely)
     except OSError:
         return None
 
 
-def _fork(likely: _Likely | None = None) -> _Fork:
+def _fork(likely: Training | None = None) -> _Fork:
     server, (told, tell) = os.getpid(), os.pipe()
     try:
         process = os.fork()
@@ -214,10 +199,10 @@ def _fork(likely: _Likely | None = None) -> _Fork:
         if likely:
             step_process.compile_into(likely.cache)
             environment.set_flags(likely.devices)
-            importlib.import_module(likely.module)
+            importlib.import_module(TRAIN.partition(":")[0])
         with os.fdopen(told, "rb") as file:
             line = file.readline()
-        if line.endswith(b"\n"):  # or nobody asks any more
+        if line.endswith(b"\n"):  # otherwise nobody asks any more
             _make(Job.read(line))
     except Exception:
         traceback.print_exc()
@@ -226,9 +211,9 @@ def _fork(likely: _Likely | None = None) -> _Fork:
 
 
 def _handed(line: bytes, waiting: _Fork | None) -> int:
-    """The process that makes the step: the one that waits or, if there is none or the last step has
-    ended it, another one."""
-    if waiting and waiting.ready not in (None, _likely(Job.read(line))):
+    """The process that makes the step: the waiting fork, or another one if there is none or the
+    last step killed it."""
+    if waiting and waiting.ready not in (None, Job.read(line).training):
         os.close(waiting.tell)
         os.kill(waiting.process, signal.SIGKILL)
         waiting = None
@@ -242,8 +227,8 @@ def _handed(line: bytes, waiting: _Fork | None) -> int:
 
 
 def _end(*, patiently: bool) -> None:
-    """End what is left of the step, and this process. An isolated step has its own way to end,
-    which takes time."""
+    """Kill what is left of the step, and end this process. An isolated step ends itself, which
+    takes time."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     until = time.monotonic() + (MAY_TAKE if patiently else 0.0)
     for child in process_tree.children(os.getpid()) if patiently else ():
@@ -255,15 +240,15 @@ def _end(*, patiently: bool) -> None:
 
 
 def _imported() -> list[str]:
-    """The lab's files that this process has imported, and so a server of it does, and those that
-    make figures."""
+    """The files of the lab that this process (and so a server) has imported, and those that affect
+    figures."""
     of_the_lab = (name for name in sys.modules if name.partition(".")[0] in paths.ROOMS)
     loaded = (getattr(sys.modules[name], "__file__", None) for name in of_the_lab)
     return [*(file for file in loaded if file), *map(str, environment.figures_code())]
 
 
 def _written_at(file: str) -> int:
-    """When a file was written; −1 for one that is just being replaced."""
+    """When a file was written; −1 if it is just being replaced."""
     try:
         return os.stat(file).st_mtime_ns  # noqa: PTH116  often asked
     except OSError:
@@ -271,9 +256,9 @@ def _written_at(file: str) -> int:
 
 
 def _make(job: Job) -> NoReturn:
-    """Make one step, wait for what it left running, and end."""
+    """Make one step, wait for what it left running, and exit."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # neither the server's questions nor its answers are a step's to touch
+    os.dup2(nothing, 0)  # the step must not touch the server's questions and answers
     step_process.print_to(Path(job.scratch, LOG))
     step_process.leave(step_process.main(job))
 

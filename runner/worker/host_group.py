@@ -1,8 +1,8 @@
-"""A gang: the hosts of one run, a process a host, that begin and end together. The rules, pure;
-`runner.worker.host_group_ray` has Ray do it.
+"""A gang: the hosts of one run, one process per host, which start and end together. The rules,
+pure; `runner.worker.host_group_ray` applies them with Ray.
 
-The processes wait for each other in every step, so that one that is lost leaves the others hanging:
-when one ends before its time all are ended. Whoever wanted the gang may then begin another one.
+The processes wait for each other in every step, so a lost one would leave the others hanging: when
+one ends early, all are ended. The caller may then start another gang.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,38 +12,38 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class TpuSlice:
-    """The shape of one TPU slice, in Ray's words."""
+    """The shape of one TPU slice, as Ray names it."""
 
     version: str  # v5p
-    topology: str  # chips along each side: 2x2x4
+    topology: str  # chips along each dimension: 2x2x4
 
 
 @dataclass(frozen=True)
 class Gang:
-    """`slices` groups of hosts, on TPUs a slice each; elsewhere a slice is what the run takes for
-    one: processes between which the axes `fsdp` and `tensor` may lie."""
+    """`slices` groups of hosts. On TPUs each is a slice; elsewhere a slice is a group of processes
+    that the axes `fsdp` and `tensor` may span."""
 
     hosts_per_slice: int
     slices: int = 1
-    resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})  # of one host
+    resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})  # per host
     environment: Mapping[str, str] = field(default_factory=dict)  # of each process from its start
     tpu: TpuSlice | None = None
 
     @property
     def hosts(self) -> int:
-        """How many hosts, and processes."""
+        """The number of hosts and processes."""
         return self.slices * self.hosts_per_slice
 
 
 def strategy(nodes: int) -> str:
-    """How Ray is to place hosts on so many nodes: each on a node of its own, or all on the only
-    one there is."""
+    """Ray's placement strategy on so many nodes: each host on a node of its own, or all on the only
+    node."""
     return "PACK" if nodes <= 1 else "STRICT_SPREAD"
 
 
 def ranked(gang: Gang, numbers: Sequence[int]) -> list[int]:
-    """The bundle of each rank. Bundles lie slice by slice, and so do ranks; inside of a slice they
-    go by the number that a bundle's host has there (a TPU's JAX counts processes so too)."""
+    """The bundle of each rank. Bundles and ranks are ordered by slice; within a slice by the host's
+    number there (as JAX counts processes on a TPU)."""
     return sorted(range(gang.hosts), key=lambda at: (at // gang.hosts_per_slice, numbers[at]))
 
 
@@ -54,16 +54,16 @@ class End:
     rank: int
     how: Literal["returned", "raised", "lost"]
     why: str = ""
-    result: Any = None  # what the program returned in rank 0
+    result: Any = None  # of the program in rank 0
 
 
 def decide(ends: Sequence[End], hosts: int, *, settled: bool) -> End | None:
-    """The end that decides how the gang ended, of the ends so far in the order in which they came:
-    of rank 0 where all have returned. None: wait. `settled`: no further one has come for some
-    seconds.
+    """The end that decides how the gang ended, from the ends so far in order; that of rank 0 if all
+    have returned. None: wait. `settled`: no further end has come for some seconds.
 
-    A lost host is nobody's fault, and another gang would go on. An error of the program would come
-    again; but it may be how a neighbour felt a loss, so it counts once no loss was heard of.
+    A lost host is nobody's fault, and another gang may continue. An error of the program would
+    happen again; but it may be a consequence of a loss elsewhere, so it counts only if no loss was
+    reported.
     """
     everyone = len(ends) == hosts
     for end in ends:

@@ -1,10 +1,10 @@
-"""One program on many hosts: `run` reserves all hosts of a gang at once as a Ray placement group,
-TPU slices whole, starts a process on each, has them join one JAX (`engine.model.processes`) and
-calls the program in every one of them. When one of them ends before its time every process is
-ended, and the hosts are given back (`runner.worker.host_group`). A host that Ray has lost sight of
-may still write for a while, so each gang is to write into a folder of its own.
+"""One program on many hosts: `run` reserves all hosts of a gang at once as a Ray placement group
+(TPU slices whole), starts a process on each, joins them to one JAX (`engine.model.processes`) and
+calls the program in each. When one process ends early, all are ended and the hosts are released
+(`runner.worker.host_group`). A host that Ray has lost may still write for a while, so each gang
+needs a folder of its own.
 
-The half for TPUs is written to Ray's interface and has not run on TPUs yet.
+The TPU half is written to Ray's interface and has not run on TPUs yet.
 """
 
 import os
@@ -25,36 +25,36 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.worker.host_group import End, Gang, TpuSlice, decide, ranked, strategy
 
-if TYPE_CHECKING:  # it imports JAX, which reads the environment then
+if TYPE_CHECKING:  # it imports JAX, which then reads the environment
     from engine.model.processes import Place
 
-SETTLED_AFTER = 5.0  # seconds in which Ray hears of a loss that others have felt already
+SETTLED_AFTER = 5.0  # seconds in which Ray reports a loss that other hosts have noticed
 MOST_WORDS = 300  # of a host's reason
-TPU_WORKER_ID = "ray.io/tpu-worker-id"  # Ray's label: the number of a host in its slice
-OURS = {"REGATTA_GANG": "1"}  # so that Ray gives us no process in which a task has used JAX
+TPU_WORKER_ID = "ray.io/tpu-worker-id"  # Ray's label for the number of a host in its slice
+OURS = {"REGATTA_GANG": "1"}  # so that Ray reuses no process in which a task has used JAX
 
 
 def tpu_gang(version: str, topology: str, slices: int = 1) -> Gang:
     """The gang on so many TPU slices of a shape, one process for all chips of a host. Raises
-    ValueError for a shape that there is not."""
+    ValueError for an unknown shape."""
     hosts, resources = tpu.get_tpu_worker_resources(topology, version)
     environment = {"JAX_PLATFORMS": "tpu"}
     return Gang(hosts, slices, resources, environment, TpuSlice(version, topology))
 
 
 def run(program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
-    """Call `program(place, *args)` on all hosts of `gang`, where JAX has the devices of all of
-    them; what it returns in rank 0. Waits until there are hosts enough.
+    """Call `program(place, *args)` on all hosts of `gang`, with one JAX over all their devices.
+    Returns the result of rank 0. Waits until enough hosts are free.
 
-    To be called where Ray is connected: in a job's entrypoint, a task or an actor. `program` is a
-    function of a module that every host can import. Raises MakingFailed, and MakerLost where a host
+    Call it where Ray is connected: in a job's entrypoint, a task or an actor. `program` is a
+    function of a module that every host can import. Raises MakingFailed, and MakerLost if a host
     was lost.
     """
     with _reserved(gang) as group:
         hosts = [_start(gang, group, bundle) for bundle in range(gang.hosts)]
         try:
             end = _watch(gang, _begin(program, gang, hosts, args))
-        except RayError as error:  # before the program began
+        except RayError as error:  # before the program started
             end = End(0, "lost", _words(error))
         finally:
             for host in hosts:
@@ -67,7 +67,7 @@ def run(program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
 
 
 def _watch(gang: Gang, ranks: dict[Any, int]) -> End:
-    """The end that decides, of the processes whose `ranks` these are."""
+    """The deciding end of the processes with these `ranks`."""
     ends, waiting, settled = list[End](), list(ranks), False
     while not (decisive := decide(ends, gang.hosts, settled=settled)):
         failing = any(end.how == "raised" for end in ends)
@@ -79,13 +79,13 @@ def _watch(gang: Gang, ranks: dict[Any, int]) -> End:
 
 @contextmanager
 def _reserved(gang: Gang) -> Iterator[PlacementGroup]:
-    """All hosts of the gang at once, a bundle each."""
+    """All hosts of the gang at once, one bundle per host."""
     if gang.tpu:
         slices = _slices(gang, gang.tpu)
         group = cast(PlacementGroup, slices.placement_group)
         try:
             ray.get(group.ready())
-            slices.release_head_pgs()  # which only kept others away until here
+            slices.release_head_pgs()  # they only reserved the slices until here
             yield group
         finally:
             slices.shutdown()
@@ -100,7 +100,7 @@ def _reserved(gang: Gang) -> Iterator[PlacementGroup]:
 
 
 def _slices(gang: Gang, shape: TpuSlice) -> tpu.SlicePlacementGroup:
-    """TPU slices, whole."""
+    """Whole TPU slices."""
     while True:
         try:
             return tpu.slice_placement_group(
@@ -110,8 +110,8 @@ def _slices(gang: Gang, shape: TpuSlice) -> tpu.SlicePlacementGroup:
                 num_slices=gang.slices,
             )
         except TimeoutError:
-            # What it got of them it has given back, so that of two gangs that wait for each
-            # other's slices one gets on; both should not come back at the same moment.
+            # It has released the slices it got, so that of two gangs that wait for each other one
+            # continues; a random time, so that they do not collide again.
             time.sleep(random.uniform(1, 20))
 
 
@@ -133,7 +133,7 @@ def _start(gang: Gang, group: PlacementGroup, bundle: int) -> Any:
 def _begin(
     program: Callable[..., Any], gang: Gang, hosts: list[Any], args: tuple[Any, ...]
 ) -> dict[Any, int]:
-    """Call the program on all hosts: the rank of each reference."""
+    """Call the program on all hosts. Returns the rank of each reference."""
     from engine.model.processes import Place
 
     nodes = {node["NodeID"]: node for node in ray.nodes()}
@@ -152,7 +152,7 @@ def _begin(
 def _end(rank: int, reference: Any) -> End:
     try:
         end: End = ray.get(reference)
-    except RayTaskError as error:  # the program could not be imported, for one
+    except RayTaskError as error:  # such as a failed import of the program
         return End(rank, "raised", _words(error))
     except RayError as error:
         return End(rank, "lost", _words(error, after="is dead because "))
@@ -160,7 +160,7 @@ def _end(rank: int, reference: Any) -> End:
 
 
 def network(gang: Gang, place: "Place") -> dict[str, str]:
-    """What a process's environment has to say of the network between TPU slices."""
+    """Environment variables about the network between TPU slices."""
     if not gang.tpu or gang.slices == 1:
         return {}
     host = place.coordinator.rpartition(":")[0]
@@ -171,11 +171,11 @@ class _Host:
     """One process of a gang, as a Ray actor."""
 
     def node(self) -> str:
-        """Ray's id of the node that it is on."""
+        """Ray's id of its node."""
         return ray.get_runtime_context().get_node_id()
 
     def free_port(self, address: str) -> str:
-        """`address` of this node, with a port that nobody listens on now."""
+        """`address` of this node, with a port that is free now."""
         with socket.create_server((address, 0)) as free:
             return f"{address}:{free.getsockname()[1]}"
 
@@ -194,7 +194,7 @@ class _Host:
             processes.leave()
         except Exception as error:
             traceback.print_exc()
-            # JAX's own error is how a process sees that another one is gone.
+            # JAX raises its own error when another process is gone.
             lost = isinstance(error, (MakerLost, jax.errors.JaxRuntimeError))
             why = f"{type(error).__name__}: {_words(error)}"
             return End(place.rank, "lost" if lost else "raised", why)
@@ -202,6 +202,6 @@ class _Host:
 
 
 def _words(error: Exception, after: str = "") -> str:
-    """What an error says, on one line; where it says `after`, what comes after it."""
+    """An error on one line; only the part after `after`, if it contains that."""
     words = " ".join(str(error).split())
     return (words.partition(after)[2] if after and after in words else words)[:MOST_WORDS]

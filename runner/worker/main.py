@@ -1,13 +1,11 @@
-"""What runs inside a job: `python -m runner.worker.main <attempt's folder> [<SHA-256 of
-spec.json>]`.
+"""The program of a job: `python -m runner.worker.main <attempt's folder> [<SHA-256 of spec.json>]`.
 
-The folder is a path, or gs://bucket/prefix/work/<attempt>: what comes before `work/` is all of the
-store that a job needs, and no records are there. It obeys the folder's `spec.json`, and no other
-one where it is told the digest; it talks to nobody, and leaves reports
-(`runner.schema.job_reports`) below `out/` for the lab to read. It writes nowhere else but to its
-lease, the shared steps and the cache. Its first act is to begin its lease: of two workers on one
-attempt, the second leaves at once. Before its last report it ends every process that it has
-started.
+The folder is a path, or gs://bucket/prefix/work/<attempt>; the part before `work/` is the jobs'
+store, which has no records. The program does what the folder's `spec.json` says, and with the
+digest, no other one. It talks to nobody, and writes reports (`runner.schema.job_reports`) below
+`out/` for the lab. Besides it writes only to its lease, the shared outputs of steps and the cache.
+First it starts its lease: the second of two workers on one attempt exits at once. Before its last
+report it ends every process that it has started.
 """
 
 import hashlib
@@ -38,11 +36,11 @@ from runner.store.store import Remote, Store, local
 from runner.worker.metrics_chunks import write_whole
 from runner.worker.step_process import NOT_ISOLATED, print_to
 
-MOST_LOG = 16 << 20  # bytes of what was printed that a bucket gets
+MOST_LOG = 16 << 20  # bytes of the log that a bucket gets
 
 
 def main(place: Path | str, spec_sha256: str | None = None) -> int:
-    """Do the attempt in the folder `place`, and return the exit code."""
+    """Run the attempt in the folder `place`. Returns the exit code."""
     process_tree.die_with_parent(signal.SIGKILL)  # a job does not outlive its Ray
     process_tree.adopt_orphans()
     os.umask(0o022)
@@ -80,7 +78,7 @@ def _opened(place: Path | str) -> tuple[Store, str]:
 
 
 def _leave(out: Path | Remote) -> None:
-    """Take what is left on this machine to the bucket, or away; on disk it is where it belongs."""
+    """Upload what is left on this machine to the bucket, or remove it; on disk, does nothing."""
     if isinstance(out, Remote):
         with (local(out) / "log.txt").open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LOG))
@@ -89,7 +87,7 @@ def _leave(out: Path | Remote) -> None:
 
 
 def _attempt(store: Store, folder: Path | Remote, written: bytes) -> int:
-    """Do it, and leave how it ended in a report; returns the exit code."""
+    """Run the attempt and write its final report. Returns the exit code."""
     code, report, why = 0, "finished", ""
     try:
         spec = AttemptSpec.model_validate_json(written)
@@ -109,8 +107,8 @@ def _attempt(store: Store, folder: Path | Remote, written: bytes) -> int:
 
 
 def _steps(store: Store, spec: AttemptSpec) -> None:
-    """Make the plan's steps. Raises MakingFailed, and MakerLost where they lost their machines."""
-    from runner.worker import executor  # with TensorStore, which counts threads as it is imported
+    """Make the plan's steps. Raises MakingFailed, and MakerLost if they lost their machines."""
+    from runner.worker import executor  # imports TensorStore, which counts threads
 
     plan, isolation = spec.plan, spec.isolation
     if (plan.own_code() or plan.compiled) and not isolation:

@@ -1,6 +1,6 @@
-"""A run's metrics as numbered files, `000000.jsonl` and on, each written once and whole. So whoever
-reads one while it trains, on this machine or in a bucket, never sees half a line. Light: also what
-runs in a box imports it."""
+"""A run's metrics as numbered files, `000000.jsonl` and on, each written once and atomically. So
+readers during training, on this machine or of a bucket, never see half a line. Light, because code
+in a box imports it, too."""
 
 import math
 import os
@@ -20,7 +20,7 @@ MOST_CHUNK = MOST_BYTES // 2
 
 
 def write_whole(path: "Path | Remote", data: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     if not isinstance(path, Path):
         path.create(data)
         return
@@ -43,7 +43,8 @@ class MetricsChunks:
         self._flushed_at = time.monotonic()
 
     def add(self, figures: Mapping[str, Any]) -> None:
-        """Keep a step's figures; write a chunk when it is time. What is not finite is no figure."""
+        """Buffer a step's metrics; write a chunk when it is time. Values that are not finite become
+        None."""
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in figures.items()
@@ -53,7 +54,7 @@ class MetricsChunks:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has not been written."""
+        """Write what is buffered."""
         if self._lines:
             write_whole(self._folder / f"{self._number:06d}.jsonl", self._lines)
             self._number, self._lines = self._number + 1, b""

@@ -1,10 +1,10 @@
-"""Asks a model of the experiment's own for logits, of which no code runs here. One child under
-bubblewrap (`runner.worker.builtin.model_server`) imports that code and leaves the model's program,
-without a token in sight. Another one is given the program, the parameters and the questions as they
-come, and nothing that the first has left; a process of it answers the questions of one turn only.
+"""Asks an own model for logits without running its code here. One child under bubblewrap
+(`runner.worker.builtin.model_server`) imports that code and exports the model's program, without
+any token. Another child gets the program, the parameters and the questions, and nothing else from
+the first; each of its processes answers the questions of one turn only.
 
-A child is watched by this process's main thread, as `runner.isolation.bubblewrap` wants it, while
-whoever asks sits in another one."""
+This process's main thread watches the child, as `runner.isolation.bubblewrap` requires; the
+questions come from another thread."""
 
 import math
 import os
@@ -34,7 +34,7 @@ from runner.worker.builtin.trained import NOT_PLANNED, Planned
 from runner.worker.step_process import Job, reason_isolated
 
 MAX_HEADER = 1 << 16  # bytes
-MAX_EARLY = 1 << 17  # bytes that are kept before they are asked for
+MAX_EARLY = 1 << 17  # bytes that are buffered before anybody asks for them
 EVERYTHING = 1 << 62
 T = TypeVar("T")
 
@@ -45,13 +45,13 @@ class Asker:
     def __init__(self, job: Job) -> None:
         self.models = {label: Planned(*of) for label, of in job.models.items()}
         self._job = job
-        # Logits are no log: there are as many of them as are asked for.
+        # Logits are no log; the caller limits their number.
         self._limits = replace(job.limits, printed=EVERYTHING)
-        self.held = ""  # which isolation the last child had
+        self.held = ""  # the isolation of the last child
 
     def export(self, model: Planned, rows: int) -> Program:
-        """The model's program for batches of `rows` windows, and what its own process says of it.
-        Raises BadOwnCode where that leaves neither, and CannotIsolate."""
+        """The model's program for batches of `rows` windows, and what its own process reports.
+        Raises BadOwnCode if there is neither, and CannotIsolate."""
         if model.own not in self._job.own:
             raise BadOwnCode(NOT_PLANNED.format(model.own))
         with self._box() as box:
@@ -70,9 +70,9 @@ class Asker:
     def talk(
         self, model: Planned, folder: Path, rows: int, program: bytes, about: Callable[["Talk"], T]
     ) -> T:
-        """What `about` makes of a talk with the program and the parameters in `folder`, in batches
-        of `rows` windows; without a program, with the model's own code. Raises BadOwnCode where
-        the child does not answer, CannotIsolate, and what `about` does."""
+        """The result of `about` for a conversation with the program and the parameters in `folder`,
+        in batches of `rows` windows; without a program, with the model's own code. Raises
+        BadOwnCode if the child does not answer, CannotIsolate, and what `about` raises."""
         with self._box() as box:
             asked = box.with_name("asked")
             asked.mkdir()
@@ -108,8 +108,7 @@ class Asker:
         )
 
     def _run(self, task: Task, keep: Callable[[bytes], Any]) -> None:
-        """The child is shown what its task names, and the experiment's own code only where it has
-        no program."""
+        """The child sees what its task names; it sees the own code only if it has no program."""
         box, reads = Path(task.box), list[Path]()
         if task.questions:
             reads = [Path(task.questions), Path(task.model, PARAMS)]
@@ -143,7 +142,7 @@ def _to_the_end(about: Callable[["Talk"], T], talk: "Talk") -> T:
 
 
 class Talk:
-    """Questions to one child, and its answers, each to the last question."""
+    """Questions to one child, and its answer to each."""
 
     def __init__(self, asked: Path, vocab_size: int) -> None:
         self._asked, self._vocab = asked, vocab_size
@@ -167,7 +166,7 @@ class Talk:
         with self._lock:
             self._waits_for = 4 * math.prod(shape)
             self._hand_over()
-        # It is there whole, or not at all.
+        # Atomic.
         draft.replace(of_turn(self._asked, self._turn) / question(self._number))
         self._number += 1
         found = self._heard.get()
@@ -176,9 +175,9 @@ class Talk:
         return np.frombuffer(found, "<f4").reshape(shape)
 
     def heard(self, block: bytes) -> None:
-        """What the child has printed. Called by the thread that watches it."""
+        """Take the child's output. Called by the thread that watches it."""
         with self._lock:
-            if len(self._bytes) <= MAX_EARLY + self._waits_for:  # or it talks without being asked
+            if len(self._bytes) <= MAX_EARLY + self._waits_for:  # otherwise nobody asked for it
                 self._bytes += block
             self._hand_over()
 
@@ -189,7 +188,7 @@ class Talk:
             del self._bytes[:size]
 
     def anew(self) -> None:
-        """Have another process answer from here on, which has seen nothing of what was asked."""
+        """Let another process answer from here on, which knows nothing of earlier questions."""
         of_turn(self._asked, self._turn + 1).mkdir()
         shutil.rmtree(of_turn(self._asked, self._turn))
         self._turn, self._number = self._turn + 1, 0
@@ -204,7 +203,7 @@ class Talk:
 
 
 def _show(log: Path) -> None:
-    """What the model has printed, into the step's log."""
+    """Copy the model's output to the step's log."""
     try:
         os.write(1, untrusted_files.read(log, bubblewrap.USUAL.printed) or b"")
     except untrusted_files.Refused as error:

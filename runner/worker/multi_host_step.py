@@ -1,8 +1,7 @@
 """A `train` step on more than one device: a gang of processes (`runner.worker.host_group_ray`)
-trains it to its last checkpoint; one process then writes the output
-(`runner.worker.builtin.train`). Where a host is lost the maker is, and the next one goes on from
-its checkpoints with a gang of its own. All hosts see the store's folder under the same path.
-"""
+trains it to its last checkpoint; then one process writes the output
+(`runner.worker.builtin.train`). If a host is lost, so is the maker, and the next one continues from
+its checkpoints with a new gang. All hosts see the store's folder under the same path."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ SHARES_NETWORK = "none: its processes share the cluster's network, and run the l
 
 
 def gang_of(kind: Kind, count: int) -> Gang:
-    """The processes that train on these: one a host, with the devices that a host has; of a TPU
+    """The processes that train on these devices: one per host with all of its devices; for a TPU
     slice, its hosts."""
     if kind.ray_tpu:
         return host_group_ray.tpu_gang(kind.ray_tpu, kind.topologies[count])
@@ -34,8 +33,8 @@ def gang_of(kind: Kind, count: int) -> Gang:
 
 
 def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
-    """Train to the end, and return the first process's receipt. Waits until there are hosts enough.
-    Raises MakingFailed, and MakerLost where a host was lost."""
+    """Train to the end. Returns the first process's receipt. Waits until enough hosts are free.
+    Raises MakingFailed, and MakerLost if a host was lost."""
     if job.own:
         raise MakingFailed("functions of the experiment's own train on one device; write count: 1")
     gang = gang_of(job.devices, job.count)
@@ -44,12 +43,12 @@ def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
 
 
 def _host(place: Place, name: str, step: PlannedStep, job: Job) -> Any:
-    """What one process of the gang does."""
+    """The work of one process of the gang."""
     environment.settle(job.devices, min(job.count, job.devices.devices_per_host))
     executor.check_code(name, step, Path(job.code))
-    from runner.worker.builtin import train as built_in  # with JAX, after its environment
+    from runner.worker.builtin import train as built_in  # imports JAX: set its environment first
 
     inputs = {key: Path(str(folder)) for key, folder in job.inputs.items()}
     built_in.train(job.config, inputs, Path(job.out), output=False)
-    executor.check_code(name, step, Path(job.code))  # it might have been edited meanwhile
+    executor.check_code(name, step, Path(job.code))  # it may have been edited meanwhile
     return environment.receipt() if place.rank == 0 else None

@@ -1,15 +1,14 @@
-"""Trains a stretch of a finished run once more, from one of its checkpoints to the next, and says
-whether it came to the same. `python -m runner.worker.replay` reads a `Stretch` and prints an
-`Outcome`. What trains and what compares are jobs like those of steps, each in a process of its own
-(`runner.worker.step_process`).
+"""Trains a part of a finished run again, from one of its checkpoints to the next, and compares.
+`python -m runner.worker.replay` reads a `Stretch` and prints an `Outcome`. Training and comparing
+are jobs like those of steps, each in a process of its own (`runner.worker.step_process`).
 
-Where the run's step has code of the experiment's own, or reads what such code made, it is trained
-under bubblewrap, as it was the first time. It sees the checkpoint that it begins with and not the
-one it should come to. What compares is the lab's code alone, in children that see one checkpoint
-each: who trains again has no word in how that came out, but for its losses.
+If the run's step has own code, or reads what own code made, it is trained under bubblewrap, as it
+was the first time. It sees the checkpoint to start from and not the one to reach. Only the lab's
+code compares, in children that see one checkpoint each: own code cannot influence the comparison,
+except for its losses.
 
-The engine's training is the same bit for bit where the receipts are; elsewhere the losses may
-differ by the tolerance that `runner.analysis.run_comparison` states."""
+The engine's training is equal bit for bit if the receipts are equal; otherwise losses may differ by
+the tolerance in `runner.analysis.run_comparison`."""
 
 import os
 import sys
@@ -42,7 +41,7 @@ class Stretch(Record):
 
     config: dict[str, Any]  # of its `train` step
     inputs: dict[str, str]  # folders
-    code: str = ""  # of the experiment's own modules
+    code: str = ""  # of the own modules
     own: tuple[str, ...] = ()
     isolated: bool = False
     limits: bubblewrap.Limits = bubblewrap.USUAL
@@ -54,7 +53,7 @@ class Stretch(Record):
 
 
 class Outcome(Record):
-    """What the stretch came to."""
+    """The comparison of the stretch."""
 
     same: bool  # the parameters, bit for bit
     before_sha256: str
@@ -64,19 +63,19 @@ class Outcome(Record):
 
 
 class Losses(job_reports.Report):
-    """What the one who trained says of its losses."""
+    """The losses that the training job reports."""
 
     losses: dict[Word, Annotated[float, Field(ge=-1e9, le=1e9)]]  # by step
 
 
 class Digest(job_reports.Report):
-    """Of a checkpoint's parameters."""
+    """The digest of a checkpoint's parameters."""
 
     sha256: Sha256
 
 
 def replay(asked: Stretch) -> Outcome:
-    """Train the stretch and compare. Raises MakingFailed, and Refused for what a job says."""
+    """Train the stretch and compare. Raises MakingFailed, and Refused for an invalid report."""
     before = Path(asked.checkpoints).resolve()
     job = Job(
         function=TRAIN,
@@ -104,7 +103,7 @@ def replay(asked: Stretch) -> Outcome:
 
 @contextmanager
 def _made(job: Job) -> Iterator[tuple[Path, dict[str, str]]]:
-    """What a job made, and its receipt."""
+    """A job's output folder and its receipt."""
     place = Path(tempfile.mkdtemp(prefix="regatta-replay-")).resolve()
     out = place / "out"
     scratch = scratch_paths.of(out)
@@ -114,12 +113,12 @@ def _made(job: Job) -> Iterator[tuple[Path, dict[str, str]]]:
         shard_jobs.run(replace(job, out=str(out), scratch=str(scratch)))
         yield out, shard_jobs.receipts(scratch / scratch_paths.RECEIPT)
     finally:
-        with suppress(OSError):  # who wrote there may have left odd names
+        with suppress(OSError):  # the job may have left odd names
             remove_tree(place)
 
 
 def _digest(trained: Job, checkpoint: Path) -> tuple[str, dict[str, str]]:
-    """Of a checkpoint's parameters, and what was there to train with."""
+    """The digest of a checkpoint's parameters, and the receipt."""
     inputs: dict[str, str | dict[str, str]] = {stretch.CHECKPOINT: str(checkpoint)}
     job = replace(trained, function=DIGEST, config={}, inputs=inputs, code="", own=())
     with _made(job) as (out, receipt):
@@ -130,8 +129,8 @@ def _digest(trained: Job, checkpoint: Path) -> tuple[str, dict[str, str]]:
 
 
 def _folder(path: Path) -> Path:
-    """The same path, if a folder lies there behind no link: what it leads to would be shown in the
-    box, and that may be another checkpoint, or what no box may show. Raises MakingFailed."""
+    """The same path, if it is a folder and not a link: the box would show the link's target, which
+    may be another checkpoint or must stay hidden. Raises MakingFailed."""
     if path.resolve() != path or not path.is_dir():
         raise MakingFailed(f"step {path.name} has left no folder to compare, or one behind a link")
     return path
@@ -146,7 +145,7 @@ def _losses(asked: Stretch, trained: Path) -> dict[int, float]:
 
 
 def main() -> int:
-    """Replay what is asked for; returns the exit code."""
+    """Run the requested replay. Returns the exit code."""
     try:
         outcome = replay(Stretch.model_validate_json(sys.stdin.buffer.read()))
     except (MakingFailed, job_reports.Refused, ValidationError) as error:

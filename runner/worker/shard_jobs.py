@@ -1,7 +1,6 @@
-"""A step's processes: one that makes it all, or, of a step on a text of many shards, one for some
-shards each, side by side where there is a Ray and one after another where there is none. What they
-make is the same. Nobody's code runs in this process: each child is forked by a
-`runner.worker.fork_server` and ends with whoever started it."""
+"""A step's processes: one that makes everything, or for a text of many shards, one for some shards
+each, in parallel with Ray and in sequence without it. The output is the same. This process runs no
+code of a step: each child is forked by a `runner.worker.fork_server` and ends with its parent."""
 
 import hashlib
 import secrets
@@ -25,7 +24,7 @@ from runner.worker.builtin.shards import groups, shards
 from runner.worker.fork_server import ServerGone, StepServer
 from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job, reason
 
-MADE = "made"  # a part's files; beside them lies what they are
+MADE = "made"  # a part's files; beside it is their description
 MOST_DIGESTS = 64 << 20  # bytes
 FILES = TypeAdapter(dict[str, FileDigest])
 
@@ -38,13 +37,13 @@ _server = StepServer()  # of this process, which makes steps of one execution on
 
 
 def ready() -> None:
-    """Have this process's server run, which ends with the thread that called this first."""
+    """Start this process's server, which ends with the thread that called this first."""
     _server.start()
 
 
 def run(job: Job) -> None:
     """Make what `job` names in a process of its own. Its log is in the scratch folder. Raises
-    MakingFailed, and MakerLost where its process was ended."""
+    MakingFailed, and MakerLost if its process was killed."""
     try:
         code = _server.make(job)
     except ServerGone as error:
@@ -58,8 +57,8 @@ def run(job: Job) -> None:
 
 
 def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str, str]:
-    """Make a step, and return its receipt. `child` does a job: by `one` where there is one at a
-    time, by `many` where there are more. Raises MakingFailed and MakerLost."""
+    """Make a step. Returns its receipt. `child` does a job, called by `one` for single jobs and by
+    `many` for several. Raises MakingFailed and MakerLost."""
     if over := _over(do, job):
         job = _over_shards(over, job, child, one, many)
     list(one(child, [job]))
@@ -70,7 +69,7 @@ def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str
 
 
 def receipts(path: Path) -> dict[str, str]:
-    """What a step said that its figures rest on. Raises Refused."""
+    """The step's receipt. Raises Refused."""
     found = job_reports.read_report(path, job_reports.ReceiptReport)
     if found is None:
         raise untrusted_files.Refused("its process ended before the step did")
@@ -78,7 +77,7 @@ def receipts(path: Path) -> dict[str, str]:
 
 
 def _isolation(job: Job) -> dict[str, str]:
-    """What a receipt says of how a step was kept apart: the lab says it, and not the step."""
+    """The isolation of a step for its receipt: reported by the lab, not by the step."""
     if job.isolation == "bubblewrap":
         return {"isolation": untrusted_files.words(Path(job.scratch) / HELD, MOST_WHY)}
     if not job.code or not job.isolation:
@@ -90,8 +89,8 @@ def _isolation(job: Job) -> dict[str, str]:
 
 
 def _over(do: str, job: Job) -> OverShards | None:
-    """How the step is made in several processes; None where one is enough. It follows from the
-    step and its input, and not from who makes it."""
+    """How the step runs in several processes; None if one is enough. Depends on the step and its
+    input only, not on the machine."""
     over, text = BUILT_IN[do].over if do in BUILT_IN else None, job.inputs.get("text")
     if over is None or not isinstance(text, str):
         return None
@@ -101,7 +100,7 @@ def _over(do: str, job: Job) -> OverShards | None:
 
 
 def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Mapper) -> Job:
-    """Make all parts of a step, and return what is left to do: to put them together."""
+    """Make all parts of a step. Returns the remaining job, which joins them."""
     inputs = dict(job.inputs)
     if over.first:
         first = _part(job, over.first, inputs)
@@ -118,16 +117,19 @@ def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Ma
 
 
 def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:
-    """A part of a job, in a folder named by all that it follows from."""
-    part = replace(job, function=function, inputs=inputs, receipt=False, out="", scratch="")
-    # Its code lies in a folder of this maker's, and is the same in those of the others.
+    """A part of a job, in a folder named by a digest of everything it depends on."""
+    part = replace(
+        job, function=function, inputs=inputs, receipt=False, out="", scratch="", next=None
+    )
+    # Its code is in a folder of this maker's; other makers have the same.
     digest = hashlib.sha256(replace(part, code="").written()).hexdigest()
     place = Path(job.scratch) / PARTS / digest[:32]
     return replace(part, out=str(place / MADE), scratch=str(place))
 
 
 def _parts(jobs: list[Job], child: Child, mapper: Mapper) -> list[str]:
-    """The folders of what these parts made: here, or by an earlier maker that was lost later."""
+    """The folders of these parts' outputs: made here, or by an earlier maker that was lost
+    later."""
     found = {job.scratch: _earlier(job) for job in jobs}
     missing = [job for job in jobs if found[job.scratch] is None]
     list(mapper(partial(_make_part, child), missing))
@@ -135,8 +137,8 @@ def _parts(jobs: list[Job], child: Child, mapper: Mapper) -> list[str]:
 
 
 def _make_part(child: Child, job: Job) -> None:
-    """Make a part aside, and put it in its place when it is whole. One that was taken for lost may
-    still be at it, aside as well."""
+    """Make a part in a temporary folder and rename it when it is complete. A maker that was taken
+    for lost may still do the same."""
     place = Path(job.scratch)
     aside = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
     (aside / MADE).mkdir(parents=True)
@@ -144,12 +146,12 @@ def _make_part(child: Child, job: Job) -> None:
     (aside / DIGESTS).write_bytes(FILES.dump_json(digests.accepted(aside / MADE)))
     try:
         aside.rename(place)
-    except OSError:  # the other one was first, with the same
+    except OSError:  # the other one was first, with the same bytes
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def _earlier(job: Job) -> str | None:
-    """The folder of a part that lies whole in some maker's scratch folder."""
+    """The folder of a complete part in any maker's scratch folder."""
     place = Path(job.scratch)
     for other in sorted(place.parents[2].glob(f"*/{place.parent.name}/{place.name}")):
         try:
@@ -157,6 +159,6 @@ def _earlier(job: Job) -> str | None:
             files = bounds.parse(FILES, said, MOST_DIGESTS)
             digests.verify(other / MADE, files)
         except (untrusted_files.Refused, OSError, ValueError, BadOutput):
-            continue  # it is made again
+            continue  # make it again
         return str(other / MADE)
     return None

@@ -1,16 +1,16 @@
-"""Makes one step, in a process of its own (`runner.worker.fork_server` forks it). Its cores,
-threads and flags are set before anything is imported, and it ends with whoever started it. What the
-step prints is its log. Code of the experiment's own runs in a child of this process that reaches
-nothing else (`runner.isolation.bubblewrap`), unless the job says whose word it is that it need not.
+"""Makes one step, in a process of its own (forked by `runner.worker.fork_server`). Sets its cores,
+threads and flags before any import, and ends with its parent. The step's output is its log. Own
+code runs in an isolated child of this process (`runner.isolation.bubblewrap`), unless the job names
+a reason why it need not.
 
-Of an isolated step, only the output, its checkpoints and its curve lie where others read them. What
-else it writes beside them lies in the scratch folder's `box`, which is removed at the end. What the
-lab says of it (log.txt, why.txt, isolation.txt) is out of its reach; receipt.json is a copy of its
-own word, which `runner.worker.shard_jobs` checks. All of it is read through
+Of an isolated step, only the output, its checkpoints and its curve are where others read them.
+Everything else it writes is in the scratch folder's `box`, which is removed at the end. It cannot
+reach what the lab writes about it (log.txt, why.txt, isolation.txt); receipt.json is a copy of its
+own report, which `runner.worker.shard_jobs` checks. All of it is read through
 `runner.lib.untrusted_files`.
 
-Every step begins here, and many have little to do: it imports the standard library alone, so that
-a fork is cheap and, in a box, Python is soon there."""
+Every step starts here, and many are short: this module imports the standard library alone, so that
+a fork is cheap and, in a box, Python starts fast."""
 
 import contextlib
 import importlib
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from runner.isolation import bubblewrap
 from runner.lib import process_tree, untrusted_files
@@ -49,47 +49,65 @@ NOT_ISOLATED = {
 }
 
 
+class Training(NamedTuple):
+    """What JAX needs to know at import for a training outside of a box."""
+
+    devices: Kind
+    cache: str
+
+
 @dataclass(frozen=True)
 class Job:
-    """What there is to make. It is the lab's own word, and believed."""
+    """What to make. Written by the lab, and trusted."""
 
     function: str  # module:function
     config: dict[str, Any]
     inputs: dict[str, str | dict[str, str]]  # folders
     out: str
     scratch: str
-    code: str  # the folder of the experiment's own modules; empty for what needs none of them
+    code: str  # the folder of the own modules; empty if none are needed
     devices: Kind
     count: int = 1  # of these
-    own: tuple[str, ...] = ()  # module:function of the experiment's that it calls
-    # {label: (what `model:` says, module:function that makes it)} of the planned models it scores
+    own: tuple[str, ...] = ()  # own functions that it calls, as module:function
+    # {label: (the declared `model:`, module:function that makes it)} of the models it scores
     models: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
-    receipt: bool = True  # whether to say what figures rest on
-    isolation: "Isolation" = ""  # of code of the experiment's own, and of who reads what it made
+    receipt: bool = True  # whether to write a receipt
+    isolation: "Isolation" = ""  # of own code, and of steps that read its output
     limits: bubblewrap.Limits = bubblewrap.USUAL
-    cache: str = ""  # a folder of what was compiled before; empty where nobody may trust one
+    cache: str = ""  # a folder of compiled programs; empty if none can be trusted
+    next: "Training | None" = None  # the likely next step
 
     def written(self) -> bytes:
-        """In a line, as `read` reads it: always the same one."""
+        """As one line for `read`; always the same bytes."""
         return to_json(asdict(self))
 
     @classmethod
     def read(cls, line: bytes) -> "Job":
-        """The job that was written so."""
+        """The inverse of `written`."""
         said = json.loads(line)
         said |= {"own": tuple(said["own"]), "limits": bubblewrap.Limits(**said["limits"])}
         said["devices"] = Kind.of_json(said["devices"])
+        if said["next"]:
+            devices, cache = said["next"]
+            said["next"] = Training(Kind.of_json(devices), cache)
         return cls(**said)
+
+    @property
+    def training(self) -> Training | None:
+        """What JAX may be imported with before this job arrives; None if it needs no JAX, or a
+        box."""
+        alone = self.function == TRAIN and self.isolation != "bubblewrap"
+        return Training(self.devices, self.cache) if alone else None
 
 
 def main(job: Job) -> int:
-    """Make the step; returns the exit code."""
+    """Make the step. Returns the exit code."""
     process_tree.adopt_orphans()
     if job.isolation == "bubblewrap":
-        if job.code and job.function == EVALUATE:  # the lab's, which asks models in their own boxes
+        if job.code and job.function == EVALUATE:  # the lab's step, which runs models in boxes
             process_tree.die_with_parent(signal.SIGKILL)
             return _asking(job)
-        process_tree.die_with_parent(signal.SIGTERM)  # it has its own way to end
+        process_tree.die_with_parent(signal.SIGTERM)  # it ends in its own way
         return _isolated(job)
     process_tree.die_with_parent(signal.SIGKILL)
     if job.code and job.isolation not in ("trusted", "own machine"):
@@ -98,7 +116,7 @@ def main(job: Job) -> int:
 
 
 def print_to(log: Path) -> None:
-    """Have all that this process prints from here on, and all that it starts, be in a log."""
+    """Redirect the output of this process, and of everything it starts, to a log."""
     sys.stdout.flush()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
@@ -107,7 +125,7 @@ def print_to(log: Path) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this fork as Python ends: pools, then threads."""
+    """End this fork as Python would: pools, then threads."""
     threading._shutdown()  # type: ignore[attr-defined]
     sys.stdout.flush()
     sys.stderr.flush()
@@ -117,9 +135,9 @@ def leave(code: int) -> NoReturn:
 def make(
     job: Job, *, taken: bool = False, handed: Callable[[], tuple[Any, ...]] | None = None
 ) -> int:
-    """Make the step in this process; returns the exit code. `taken`: whoever started this process
-    has taken its cores. `handed` gives what the function gets in the place of own functions, of
-    which nothing is then imported."""
+    """Make the step in this process. Returns the exit code. `taken`: the parent has already taken
+    its cores. `handed` returns what the function gets instead of own functions, which are then not
+    imported."""
     scratch = Path(job.scratch)
     os.chdir(scratch)
     compile_into(job.cache)
@@ -128,7 +146,7 @@ def make(
         environment.settle(job.devices, job.count, taken=taken)
         more = handed() if handed else _own(job)
         _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *more)
-        # What has not imported JAX does not depend on what JAX finds here.
+        # Without JAX, the result does not depend on JAX's devices.
         receipt = environment.receipt(jax="jax" in sys.modules) if job.receipt else {}
         (scratch / RECEIPT).write_bytes(to_json(receipt))
 
@@ -139,7 +157,7 @@ def make(
 
 
 def told(do: Callable[[], object], why: Path) -> int:
-    """Do it, and where that fails leave the reason in the file `why`; returns the exit code."""
+    """Call `do`; if it fails, write the reason to the file `why`. Returns the exit code."""
     try:
         do()
     except BaseException as error:
@@ -150,8 +168,8 @@ def told(do: Callable[[], object], why: Path) -> int:
 
 
 def reason(why: Path, code: int, otherwise: Callable[[], str | None] = str) -> str:
-    """Why a process failed that ended with `code` (−n or 128 + n: by signal n) and may have left
-    a word in the file `why`. `otherwise` is asked where it has not."""
+    """Why a process failed that ended with `code` (−n or 128 + n: by signal n): the content of the
+    file `why` or, if there is none, the result of `otherwise`."""
     number = -code if code < 0 else code - 128
     if number in set(signal.Signals):
         name = signal.Signals(number).name
@@ -161,24 +179,25 @@ def reason(why: Path, code: int, otherwise: Callable[[], str | None] = str) -> s
 
 
 def reason_isolated(why: Path, ended: bubblewrap.Ended) -> str:
-    """The same of one in a box. Where bubblewrap itself ended with a word, that word is in the log,
-    and nobody reads that."""
+    """The same for a process in a box. If bubblewrap itself failed, its message is in the log,
+    which nobody reads."""
     if ended.why:
         return f"{ended.why}; all of it was ended"
     return reason(why, ended.code, bubblewrap.probe)
 
 
 def compile_into(cache: str) -> None:
-    """Have JAX keep what it compiles in this folder, if there is one, once it is imported."""
+    """Make JAX cache compiled programs in this folder, if there is one, once it is imported."""
     if cache:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 
 def _own(job: Job) -> tuple[Any, ...]:
-    """Functions of the experiment's own, by name, for a step that calls some."""
+    """The own functions that a step calls, by name."""
     if job.code:
         sys.path.insert(0, job.code)
-        sys.dont_write_bytecode = True  # which would be seen beside it
+        sys.dont_write_bytecode = True  # it would appear beside the code
     own = {name: imported_own(name) for name in job.own}
     return (own,) if own else ()
 
@@ -187,11 +206,11 @@ def _own(job: Job) -> tuple[Any, ...]:
 
 
 def _asking(job: Job) -> int:
-    """Have models scored here whose code runs in children that reach nothing."""
-    from runner.worker.model_client import Asker  # needs NumPy
+    """Score models here whose code runs in isolated children."""
+    from runner.worker.model_client import Asker  # imports NumPy
 
     if job.devices.platform != "cpu":
-        # Whoever asks and whoever answers share its memory.
+        # This process and the children share the GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     asker = Asker(job)
     process_tree.hold_to(job.limits.most_memory(), job.limits.seconds)
@@ -201,9 +220,9 @@ def _asking(job: Job) -> int:
 
 
 def _isolated(job: Job) -> int:
-    """Have the step made where it reaches nothing but what it is given."""
+    """Make the step in a box."""
     scratch = Path(job.scratch)
-    # Here, since its own network has all names to give away again.
+    # Here, because inside, its own network would offer all names again.
     environment.take(job.devices, job.count)
     box = box_of(job)
     for here, _ in box.writes:
@@ -227,7 +246,7 @@ def _made_in(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
     except bubblewrap.CannotIsolate as error:
         return _failed(scratch / WHY, str(error))
     finally:
-        # Also whom the system took bubblewrap away from.
+        # Also if bubblewrap itself was killed.
         process_tree.end_descendants(signal.SIGKILL)
     if ended.code or ended.why:
         return _failed(scratch / WHY, reason_isolated(scratch / BOX / WHY, ended))
@@ -237,13 +256,13 @@ def _made_in(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
         return _failed(scratch / WHY, str(error))
     (scratch / HELD).write_text(ended.held[: environment.MOST_WORDS])
     if receipt is not None:
-        (scratch / RECEIPT).write_bytes(receipt)  # its word, as it is
+        (scratch / RECEIPT).write_bytes(receipt)  # its own report, unchanged
     return 0
 
 
 def box_of(job: Job) -> bubblewrap.Box:
-    """What an isolated step sees: its code, its inputs and what earlier makers saved, to read; its
-    output and scratch folder, to write."""
+    """What an isolated step sees: its code, its inputs and what earlier makers saved (to read); its
+    output and scratch folder (to write)."""
     scratch, out = Path(job.scratch), Path(job.out)
     reads: list[Path] = []
     for given in job.inputs.values():
@@ -263,7 +282,7 @@ def box_of(job: Job) -> bubblewrap.Box:
 
 
 def _failed(why: Path, words: str) -> int:
-    """As far as it is read, and in UTF-8: a word that is lost helps nobody."""
+    """Cut to the length that is read, and in UTF-8."""
     why.write_bytes(words.encode(errors="replace")[:MOST_WHY])
     return 1
 
@@ -278,7 +297,7 @@ def _imported(function: str) -> Callable[..., Any]:
 
 
 def imported_own(function: str) -> Callable[..., Any]:
-    """A function (module:function) of the experiment's own. Raises BadOwnCode."""
+    """An own function (module:function). Raises BadOwnCode."""
     with blamed(function, "imported"):
         found = _imported(function)
         if not callable(found):
@@ -295,6 +314,6 @@ def _paths(inputs: dict[str, str | dict[str, str]]) -> dict[str, Path | dict[str
     }
 
 
-if __name__ == "__main__":  # inside of an isolated child
+if __name__ == "__main__":  # inside an isolated child
     given = sys.stdin.buffer.read()
     sys.exit(make(Job.read(given), taken=True))

@@ -31,7 +31,7 @@ ENVIRONMENTS = {"engine": "engine", "flash": "torch", "cudnn": "torch", "levante
 # one forgets to ask for gitpython. Without Transformer Engine, which is built on the spot and needs
 # nvcc, it still runs, with slower attention.
 PACKAGES = {
-    "engine": ["--require-hashes -r requirements.lock", "jax[cuda13]==0.10.2"],
+    "engine": ["--require-hashes -r requirements.lock", "jax[cuda13]"],
     "torch": ["torch==2.13.0 numpy pydantic"],
     "levanter": ["--pre marin-levanter[gpu] gitpython setuptools wheel pybind11 flax"],
 }

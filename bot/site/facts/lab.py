@@ -68,7 +68,7 @@ class Lab:
     def why_not(self, entry: Entry) -> str | None:
         """Why this execution's verdicts are not its preregistration's; None where they are."""
         review = self.review(entry)
-        return review.of(entry.execution.id).why_not or None if review else None
+        return review.of(entry.execution.id).why_not if review else None
 
     @cached_property
     def told(self) -> str:

@@ -70,7 +70,7 @@ class Experiment:
         """Why an execution's verdicts do not count; None where they do."""
         if self.review is None:
             return "not preregistered"
-        return self.review.of(entry.execution.id).why_not or None
+        return self.review.of(entry.execution.id).why_not
 
 
 def experiments(facts: Lab) -> list[Experiment]:

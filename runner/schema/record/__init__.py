@@ -1,17 +1,17 @@
-"""The records' schemas: every fact the lab writes down, and where it lies in the store.
+"""The records' schemas: every fact that the lab writes down, and its path in the store.
 
-A record is never edited, only added to. Whatever is shown anywhere (comments, checks, pages) is
-drawn from these. Paths below `records/`:
+The lab adds records and never edits one. Everything that it shows (comments, checks, pages) is
+derived from them. Paths below `records/`:
 
     preregistrations/<repository>/<issue>/<n>.json    1 is the seal, the rest later edits
-    plans/<repository>/<pull>/<n>.json                one for each head that was looked at
-    approvals/<repository>/<pull>/<command>.json      what became of a `/run`
-    answers/<repository>/<thread>/<command>.json      what became of another command
+    plans/<repository>/<pull>/<n>.json                one for each head that was planned
+    approvals/<repository>/<pull>/<command>.json      the decision about a `/run`
+    answers/<repository>/<thread>/<command>.json      the decision about another command
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
-    replays/<execution>/<n>.json                      a stretch of a run was trained again
-    wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B
+    replays/<execution>/<n>.json                      a part of a run was trained again
+    wandb/<execution>.<arm>.s<seed>.json              the run was sent to W&B
 """
 
 from runner.schema.record.approvals import Answered as Answered

@@ -1,4 +1,4 @@
-"""What became of commands: what was approved, and what else was answered."""
+"""Decisions about commands: approvals, and answers to other commands."""
 
 from typing import Literal
 
@@ -9,16 +9,16 @@ from runner.schema.record.questions import Person
 
 
 class Narrowing(Record):
-    """What an approval leaves out of its plan."""
+    """The part of a plan that an approval approves."""
 
-    arms: tuple[str, ...] | None = None  # that remain; None: all
+    arms: tuple[str, ...] | None = None  # the remaining arms; None: all
     seeds: tuple[int, ...] | None = None
-    kind: str | None = None  # in old records; it changed nothing
+    kind: str | None = None  # only in old records; it changed nothing
 
 
 class Approval(Record):
-    """What became of one `/run`, `/retry` or `/reproduce`: it approved a plan, or was refused and
-    why."""
+    """The decision about one `/run`, `/retry` or `/reproduce`: it approved a plan, or was refused
+    (`why`)."""
 
     repository: int
     pull: int
@@ -28,22 +28,22 @@ class Approval(Record):
     at: Instant
     what: Literal["run", "retry", "reproduce"] = "run"
     approved: bool
-    why: str = ""  # of a refusal
-    reproduces: str = ""  # an execution, to be compared with
-    plan: int | None = None  # the ordinal of the plan it is about
+    why: str = ""  # the reason for a refusal
+    reproduces: str = ""  # an execution to compare with
+    plan: int | None = None  # the number of the plan
     commit: str | None = None
     fingerprint: Sha256 | None = None
     asked_at: Instant | None = None  # when the command was written, by GitHub's clock
-    heard: str = "delivery"  # how its text came
+    heard: str = "delivery"  # how the lab got its text
     policy: str = ""  # commit of the default branch whose policy permitted it
     narrowing: Narrowing | None = None
-    waits: str = ""  # for what, where it was permitted and one more person has to approve
+    waits: str = ""  # what it waits for, if it was permitted and one more person must approve
     besides: tuple[str, ...] = ()  # ids of approvals that waited for this one
-    posts: int | None = since(None)  # the plan that something else than its plan asks for
+    posts: int | None = since(None)  # the plan to post, if this asks for a new one
 
     @property
     def id(self) -> str:
-        """The approval's id, from which its execution's id follows."""
+        """The approval's id; the execution's id is derived from it."""
         return f"{self.repository}/{self.command}"
 
     @property
@@ -58,18 +58,19 @@ class Approval(Record):
 
 
 def command_of(approval: str) -> str:
-    """The key of the command by which an approval of this id was given."""
+    """The key of the command that gave the approval with this id."""
     return approval.rpartition("/")[2]
 
 
 class Answered(Record):
-    """What became of a command that approves nothing: it is decided once, and the rest follows."""
+    """The decision about a command that approves nothing. Decided once; the effects follow from
+    it."""
 
-    command: str  # its key, as of an `Approval`
+    command: str  # its key, as in `Approval`
     what: Literal["cancel", "plan"]
     by: Person
     at: Instant
     yes: bool
-    why: str = ""  # of a refusal
-    executions: tuple[str, ...] = ()  # that it stops
-    plan: int | None = None  # the ordinal of the plan it asked for
+    why: str = ""  # the reason for a refusal
+    executions: tuple[str, ...] = ()  # the executions that it stops
+    plan: int | None = None  # the number of the plan it asked for

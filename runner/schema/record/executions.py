@@ -1,4 +1,4 @@
-"""An execution, its attempts, and how those ended."""
+"""An execution, its attempts, and how they ended."""
 
 import hashlib
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from runner.schema.record.plans import Plan
 from runner.schema.record.pull_requests import Climbed, Foretold, Source
 from runner.schema.record.questions import Person
 
-MOST_ATTEMPTS = 3  # in a row that are lost and got no further
+MOST_ATTEMPTS = 3  # lost in a row without progress
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "voided"]
 
@@ -18,7 +18,7 @@ FINAL_STATES = frozenset({"done", "failed", "cancelled", "voided"})
 
 
 class Origin(Record):
-    """Where an execution on GitHub comes from."""
+    """The thread and commit on GitHub from which an execution comes."""
 
     repository: int
     repository_name: str
@@ -30,16 +30,16 @@ class Origin(Record):
 
 
 class Lab(Record):
-    """The lab's own code when an execution began."""
+    """The lab's own code when an execution started."""
 
     code_sha256: Sha256  # over paths and bytes of the Python files of its packages
     lock_sha256: Sha256 | None  # of requirements.lock
-    commit: str = ""  # that was checked out, if it lay in a checkout
-    changed: bool = False  # it was not as that commit has it
+    commit: str = ""  # the commit of the checkout, if it was in one
+    changed: bool = False  # it differed from that commit
 
 
 class Execution(Record):
-    """What an approved plan starts once. `origin` is None for a local, unsigned run."""
+    """What an approved plan starts, once. `origin` is None for a local, unsigned run."""
 
     id: str
     at: Instant
@@ -47,98 +47,98 @@ class Execution(Record):
     origin: Origin | None
     source: Source | None = None
     lab: Lab | None = None
-    limit_seconds: float | None = None  # of an attempt by the clock, all together; None: none
-    isolation: Isolated = ""  # of own code; "": there is none
-    approvals: tuple[str, ...] = ()  # all that it rests on
-    deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
-    reproduces: str = ""  # the execution that it is to be compared with
-    forecasts: dict[str, Foretold] = since({})  # by arm, as its plan was shown with them
-    climbed: tuple[Climbed, ...] = since(())  # what the rungs before came to, as in its plan
+    limit_seconds: float | None = None  # wall time of all attempts together; None: no limit
+    isolation: Isolated = ""  # of own code; "": it has none
+    approvals: tuple[str, ...] = ()  # all approvals that it needed
+    deviations: tuple[str, ...] = ()  # from the plan that was shown, as sentences
+    reproduces: str = ""  # the execution to compare it with
+    forecasts: dict[str, Foretold] = since({})  # by arm, as shown with its plan
+    climbed: tuple[Climbed, ...] = since(())  # results of earlier rungs, as in its plan
 
 
 def execution_id(cause: str) -> str:
-    """`x` and the first 16 hexadecimal digits of SHA-256 over what caused the execution."""
+    """`x` and the first 16 hexadecimal digits of the SHA-256 of what caused the execution."""
     return "x" + hashlib.sha256(cause.encode()).hexdigest()[:16]
 
 
 class Claimed(Record):
-    """An attempt is ours to make. Its nonce cannot be known before this is written."""
+    """The lab is about to start an attempt. Nobody can know its nonce before this is written."""
 
     at: Instant
     nonce: str
     spec_sha256: Sha256
-    set_aside: tuple[str, ...] = ()  # folders that lay where only this attempt may write
+    set_aside: tuple[str, ...] = ()  # foreign folders that were in the place of this attempt's
 
 
 class Started(Record):
-    """The attempt's worker has begun."""
+    """The attempt's worker has started."""
 
     at: Instant
 
 
 class Examined(Record):
-    """What asking a model of an experiment's own again has shown
+    """The result of probing an own model for look-ahead
     (`runner.worker.builtin.look_ahead_probe`)."""
 
-    positions: Count  # that it was asked about with no more than what comes before
+    positions: Count  # positions that were asked again with only the tokens before them
     largest: Size  # difference of a logit
     void: Words = ""  # why its score does not count
-    forward_flops_per_token: Count | None = None  # of the trace that was scored, by its word
-    uncounted: Words = ""  # why there is none
+    forward_flops_per_token: Count | None = None  # by its trace; a claim
+    uncounted: Words = ""  # why it is unknown
 
 
 class Evaluated(Record):
     """The lab's own figures of one run, computed from its checkpoint."""
 
     bpb: Size
-    loss: Size  # nats a token
+    loss: Size  # nats per token
     targets: Count
     params_sha256: Sha256
-    parameters: Count | None = since(None)  # of a model of the experiment's own
-    examined: Examined | None = since(None)  # likewise; None: it was not asked again
+    parameters: Count | None = since(None)  # of an own model
+    examined: Examined | None = since(None)  # of an own model; None: it was not probed
 
 
 class StepEnd(Record):
-    """What became of one step."""
+    """How one step ended."""
 
     state: Literal["made", "cached", "failed"]
     why: str = ""
-    by: str = ""  # the execution that made it
+    by: str = ""  # the execution that computed it
     host: str = ""
     made_at: Instant | None = None
-    seconds: Seconds | None = None  # that it took
+    seconds: Seconds | None = None  # its duration
     folder: str = ""  # in the store
     output_sha256: Sha256 | None = None  # over paths, sizes and digests of its files
     receipt: dict[str, str] = {}
 
 
 class Ended(Record):
-    """An attempt is over and none of its processes is left."""
+    """An attempt is over, and all of its processes have ended."""
 
     at: Instant
     how: Literal["finished", "failed", "lost", "cancelled"]
     why: str = ""
-    runs: dict[str, Any] = {}  # of an older lab
-    evaluated: dict[str, Any] = {}  # likewise
+    runs: dict[str, Any] = {}  # only in old records
+    evaluated: dict[str, Any] = {}  # only in old records
     steps: dict[str, StepEnd] = {}
     saved: dict[str, int] = since(
         {}
-    )  # of a lost one: what the next goes on from, `runner.history.progress_left`
+    )  # of a lost one: where the next continues, `runner.history.progress_left`
     preempted: bool = since(False)  # a lost one, whose machines were taken away
-    refused: tuple[str, ...] = ()  # reports that were not believed, each with its reason
-    receipt: dict[str, str] = {}  # versions, devices, threads, as the job names them
+    refused: tuple[str, ...] = ()  # rejected reports, each with its reason
+    receipt: dict[str, str] = {}  # versions, devices, threads, as the job reports them
 
 
 class Cancelled(Record):
-    """Somebody asked the execution to stop."""
+    """Somebody asked to stop the execution."""
 
     at: Instant
     by: str
-    command: str = ""  # which one, on GitHub
+    command: str = ""  # its key, on GitHub
 
 
 class Voided(Record):
-    """The approval no longer held when it was to be used."""
+    """The approval was no longer valid when the execution should start."""
 
     at: Instant
     why: str

@@ -1,4 +1,4 @@
-"""What records of several kinds are written with."""
+"""Fields that several kinds of records use."""
 
 from typing import Any, Literal, TypeVar
 
@@ -8,10 +8,10 @@ from runner.lib.base_record import Record
 
 R = TypeVar("R", bound="Record")
 
-Isolated = Literal["", "bubblewrap", "trusted"]  # how own code is kept apart; "": it is not run
+Isolated = Literal["", "bubblewrap", "trusted"]  # how own code is isolated; "": it is not run
 
 
 def since(default: Any) -> Any:
-    """A field that older records do not have. It is left out where it says nothing, so that those
-    keep their bytes and with them their digests and signatures."""
+    """A field that older records do not have. It is left out if it has its default, so that older
+    records keep their bytes, digests and signatures."""
     return Field(default=default, exclude_if=lambda value: value == default)

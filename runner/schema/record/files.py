@@ -1,4 +1,4 @@
-"""Reading and writing records."""
+"""Reads and writes records."""
 
 import re
 
@@ -10,22 +10,22 @@ from runner.store.store import Store, StoreError
 
 
 class BadRecord(StoreError):
-    """What lies there is no such record: it is of another form, or beyond `runner.lib.bounds`."""
+    """The file is no such record: it has another form, or exceeds `runner.lib.bounds`."""
 
 
 def write(store: Store, path: str, record: Record) -> bool:
-    """Write `records/<path>.json` once. False if it was there already."""
+    """Write `records/<path>.json` once. Returns False if it exists already."""
     return store.create(f"records/{path}.json", record.canonical())
 
 
 def read(store: Store, path: str, kind: type[R]) -> R | None:
-    """The record at `records/<path>.json`, or None. Raises BadRecord for one of another form."""
+    """The record at `records/<path>.json`, or None. Raises BadRecord if it has another form."""
     data = store.read(f"records/{path}.json")
     return None if data is None else parse(store, path, kind, data)
 
 
 def require(store: Store, path: str, kind: type[R]) -> R:
-    """Like `read`, for what must be there."""
+    """Like `read`, but the record must exist."""
     return parse(store, path, kind, store.require(f"records/{path}.json"))
 
 
@@ -35,7 +35,7 @@ def names(store: Store, folder: str) -> list[str]:
 
 
 def numbered(store: Store, folder: str, kind: type[R]) -> list[R]:
-    """The records `1.json`, `2.json`, … of a folder, in the order of their numbers."""
+    """The records `1.json`, `2.json`, … of a folder, by number."""
     return [
         require(store, f"{folder}/{n}", kind)
         for n in sorted(int(name) for name in names(store, folder) if re.fullmatch(r"\d+", name))
@@ -43,7 +43,7 @@ def numbered(store: Store, folder: str, kind: type[R]) -> list[R]:
 
 
 def parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
-    """The record that `records/<path>.json` holds as `data`. Raises BadRecord."""
+    """Parse `data`, the content of `records/<path>.json`. Raises BadRecord."""
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""An experiment resolved to the last default: what will run, and what it costs."""
+"""An experiment with all defaults filled in: what will run, and what it costs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,22 +15,22 @@ from runner.schema.record.fields import R, since
 from runner.schema.record.questions import Prediction
 from runner.schema.tracks import Track
 
-EVERYTHING = "*"  # of budgets: all kinds of hardware together
+EVERYTHING = "*"  # in budgets: all kinds of hardware together
 
-AFRESH = "@"  # between a place for outputs and the execution that has it for itself
+AFRESH = "@"  # in the place of an output: separates it from the execution that owns it
 
 ARM_NAME = r"[a-z0-9_-]{1,40}"
 
 
 class Resources(Record):
-    """What a run is to be trained on: a kind of device of the lab's, and how many of it."""
+    """The devices of a run: a kind of the lab's, and their number."""
 
     kind: str
     count: int = Field(default=1, ge=1, le=65_536)
 
 
 class Author(Record):
-    """Who enters a speedrun."""
+    """An author of a speedrun entry."""
 
     name: str = Field(min_length=1, max_length=100)
     affiliation: str = Field(default="", max_length=100)
@@ -38,7 +38,7 @@ class Author(Record):
 
 
 class Speedrun(Record):
-    """That the arms of an experiment compete, and where: see `runner.schema.tracks`."""
+    """The track on which the arms of an experiment compete, see `runner.schema.tracks`."""
 
     track: str
     author: Author
@@ -56,10 +56,10 @@ class PlannedData(Record):
 
 
 class PlannedArm(Record):
-    """An arm with every default filled in, and what one of its runs costs. What a model of the
-    experiment's own costs is not known beforehand."""
+    """An arm with every default filled in, and the cost of one of its runs. The cost of an own
+    model is not known in advance."""
 
-    own: dict[str, str] = since({})  # {its part: module:function of the experiment's folder}
+    own: dict[str, str] = since({})  # {part: module:function of the experiment's folder}
     model: ModelConfig | OwnModel
     train: TrainConfig
     parameters: int | None
@@ -77,7 +77,7 @@ class PlannedArm(Record):
 
     @property
     def labs(self) -> ModelConfig | None:
-        """Its model, if that is the lab's, whose costs are known."""
+        """Its model, if it is the lab's, whose cost is known."""
         return self.model if isinstance(self.model, ModelConfig) else None
 
     @property
@@ -93,36 +93,36 @@ class PlannedArm(Record):
 
 
 class PlannedStep(Record):
-    """A step with every default filled in, and what its fingerprint was made of."""
+    """A step with every default filled in, and everything that its fingerprint covers."""
 
-    do: str  # a built-in's name, or module:function of the experiment's folder
-    function: str  # what makes it: `regatta.train`, or module:function of the experiment's folder
+    do: str  # the name of a built-in, or module:function of the experiment's folder
+    function: str  # its function: `regatta.train`, or module:function of the experiment's folder
     own: tuple[str, ...] = ()  # module:function of the experiment's folder that it calls
     config: dict[str, Any]
     inputs: dict[str, dict[str, Sha256]] = {}  # input: {step: its fingerprint}
-    code: dict[str, Sha256]  # what it can reach, by file, see `runner.planning.code_digest`
+    code: dict[str, Sha256]  # the reachable code, by file, see `runner.planning.code_digest`
     resources: Resources
     fingerprint: Sha256
-    alias: str = ""  # a readable name that is the experiment's own, see `runner.execution.aliases`
-    turn: int = since(0)  # its place in the order in which its author declared the steps
-    store: str  # where outputs of this function lie: `steps/<store>/<first 16 of fingerprint>`
+    alias: str = ""  # a readable name within the experiment, see `runner.execution.aliases`
+    turn: int = since(0)  # its position in the declaration
+    store: str  # outputs of this function are in `steps/<store>/<first 16 of fingerprint>`
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The steps it takes its inputs from."""
+        """The steps that are its inputs."""
         return tuple(dict.fromkeys(name for these in self.inputs.values() for name in these))
 
     @property
     def private(self) -> bool:
-        """Whether the experiment's own code makes it, or makes what it reads."""
+        """Whether own code computes it or any of its inputs."""
         return bool(self.own) or self.store.partition(AFRESH)[0] != self.do
 
     def afresh(self, execution: str) -> "PlannedStep":
-        """The same, made in a place of this execution's, wherever it was made before."""
+        """The same step with an output place of this execution alone, so that nothing is reused."""
         return self.model_copy(update={"store": f"{self.store}{AFRESH}{execution}"})
 
     def run(self, name: str) -> tuple[str, int] | None:
-        """The (arm, seed) that it trains as the step of this `name`; None if it trains nothing."""
+        """The (arm, seed) that this step trains, given its `name`; None if it trains nothing."""
         return run_of(name, self.do, self.config)
 
 
@@ -132,64 +132,64 @@ def run_of(name: str, do: str, config: Mapping[str, Any]) -> tuple[str, int] | N
 
 
 def arm_named(step: str) -> str:
-    """The arm that a `train` step of this name is one of: called as its point of the sweep is,
-    without the seed, or as its step."""
+    """The arm of a `train` step with this name: the name of its point of the sweep without the
+    seed, or the step's name."""
     name, _, label = step.partition("/")
     parts = [part for part in label.split(",") if not part.startswith("seed=")]
     return ",".join(filter(None, parts)) or name
 
 
 class PlannedRung(Record):
-    """A rung of a ladder: a variant against its baseline, at one size. See `runner.spec.ladder`."""
+    """A rung of a ladder: a variant against its baseline at one size. See `runner.spec.ladder`."""
 
-    n: int  # from 1 on
+    n: int  # from 1
     of: int
     baseline: str
     variant: str
-    floor: float  # c and b of the law by which the gate counts
+    floor: float  # c and b of the law that the gate uses
     exponent: float
-    ladder: Sha256 | None = since(None)  # over all of its arms, where predictions speak of them
-    below: dict[str, PlannedArm] = since({})  # the arms of the rungs before, likewise
+    ladder: Sha256 | None = since(None)  # over all of its arms, if predictions are about them
+    below: dict[str, PlannedArm] = since({})  # arms of earlier rungs, likewise
 
 
 class Cost(Record):
-    """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation. Of those whose
-    model is the experiment's own only the tokens are known."""
+    """The cost of all runs together: hardware FLOPs at 50 % and at 20 % utilisation. For own models
+    only the tokens are known."""
 
     runs: int
-    uncounted: int = 0  # how many of them have such a model
+    uncounted: int = 0  # how many runs have an own model
     tokens: int
     model_flops: int
     hardware_flops: tuple[float, float]
     seconds: tuple[float, float]
-    price: tuple[float, float] | None  # in US dollars, of the kinds that have a price
+    price: tuple[float, float] | None  # in US dollars, for kinds that have a price
     device: str
     device_seconds: dict[str, tuple[float, float]] = {}  # by kind
 
 
 class Plan(Record):
-    """An experiment resolved: what will run if this is approved, to the last default. It is a graph
-    of steps, and `arms` are what these train. One that was declared as arms and seeds names its
-    text in `data`. Plans of an older lab have arms and seeds alone, and can no longer be run."""
+    """What will run if this is approved, with all defaults filled in: a graph of steps; `arms` are
+    what these train. If the experiment was declared as arms and seeds, `data` is its text. Plans of
+    an older lab have only arms and seeds and can no longer run."""
 
     experiment: str  # the folder, relative to the repository
     title: str
     preregistration: int | None
     seal: Sha256 | None
     predictions: tuple[Prediction, ...]
-    data: PlannedData | None  # of arms and seeds; what other steps make has no digest yet
+    data: PlannedData | None  # for arms and seeds; with own steps the digest is not known yet
     eval: EvalConfig
     resources: Resources
     seeds: tuple[int, ...]
     arms: dict[str, PlannedArm]
     steps: dict[str, PlannedStep] = {}
-    code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
+    code_sha256: Sha256 | None = None  # of the own modules, comments included
     compiled: bool = False  # from an `experiment.py`, which only its author has run
-    ceiling_hours: float | None = since(None)  # device-hours at most, as its author says
+    ceiling_hours: float | None = since(None)  # maximum device-hours, as the author declares
     speedrun: Speedrun | None = since(None)
-    rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two
-    # What the lab's files said when this was planned: of the kinds of device that it names, and of
-    # the track that it enters. Older plans went by what is now the package's default.
+    rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two arms
+    # What the lab's files said when this was planned, about the kinds of device that it names and
+    # the track that it enters. Older plans used what are now the package's defaults.
     devices: dict[str, Kind] = since({})
     track: Track | None = since(None)
     cost: Cost
@@ -198,7 +198,7 @@ class Plan(Record):
     @field_validator("arms", "steps")
     @classmethod
     def _in_order(cls, found: dict[str, R]) -> dict[str, R]:
-        """As people sort names, since a record's bytes keep no order of its author's."""
+        """Sorted by natural order of names, because a record does not keep its author's order."""
         return {name: found[name] for name in sorted(found, key=natural)}
 
     @property
@@ -214,7 +214,7 @@ class Plan(Record):
         return lab_config.defaults().tracks.get(self.speedrun.track)
 
     def runs(self) -> list[tuple[str, int]]:
-        """Every (arm, seed), arm by arm; of steps, what they train."""
+        """Every (arm, seed), arm by arm."""
         if self.steps:
             return list(self.trained())
         return [(arm, seed) for arm in self.arms for seed in self.seeds]
@@ -230,7 +230,7 @@ class Plan(Record):
         return run if run and run[0] in self.arms else None
 
     def own_code(self) -> list[str]:
-        """The steps that run code of the experiment's own."""
+        """The steps that run own code."""
         return [name for name, step in self.steps.items() if step.own]
 
 

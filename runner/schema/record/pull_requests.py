@@ -1,4 +1,4 @@
-"""What a pull request is told: its plan, how steps stand, and what is foretold."""
+"""What a pull request is told: the plan, the status of its steps, and forecasts."""
 
 from typing import Literal
 
@@ -11,38 +11,38 @@ from runner.schema.record.plans import Plan
 
 
 class Standing(Record):
-    """How a step stood when it was planned, and why it would be made."""
+    """The status of a step when it was planned, and why it would run."""
 
     state: Literal["cached", "new", "changed", "failed before", "being made"]
     why: str = ""
 
 
 class Foretold(Record):
-    """What the lab says that one run of an arm will score, before it is made."""
+    """The forecast of an arm's score before it runs."""
 
     axis: Literal["model_flops", "hardware_flops", "tokens", "parameters"]
     at: float  # on that axis
     loss: float  # eval/bpb
     low: float
     high: float
-    level: float  # how often such an interval is to hold
-    law: str  # in words
-    rungs: int  # sizes that the law was fitted on
+    level: float  # the coverage that the interval is meant to have
+    law: str  # as text
+    rungs: int  # sizes in the fit
     runs: int
-    reach: float  # how many times the largest of them
+    reach: float  # its size as a multiple of the largest fitted one
     words: tuple[str, ...] = ()  # what the interval does not cover
 
 
 class Spread(Record):
-    """The standard deviation between seeds, as the lab has seen it on runs of a kind."""
+    """The standard deviation between seeds that the lab has measured on similar runs."""
 
     deviation: float = Field(ge=0)
-    arms: int  # that it was seen on
-    freedom: int  # degrees of freedom, that is, how many seeds more than arms
+    arms: int  # arms it was measured on
+    freedom: int  # degrees of freedom: seeds minus arms
 
 
 class Climbed(Record):
-    """The lab's own figure of a run on a lower rung of a ladder, which predictions may rest on."""
+    """The lab's figures of a run on a lower rung, for predictions that need them."""
 
     execution: str
     arm: str
@@ -52,15 +52,15 @@ class Climbed(Record):
 
 
 class Source(Record):
-    """An experiment's folder as it was run."""
+    """The experiment's folder as it ran."""
 
-    tree: str  # Git's id of it: equal to `git rev-parse <commit>:<folder>` where nothing is changed
-    commit: str = ""  # that was checked out, if the folder lay in a checkout
-    changed: bool = False  # it is not as that commit has it
+    tree: str  # Git's tree id: equal to `git rev-parse <commit>:<folder>` if nothing is changed
+    commit: str = ""  # the commit of the checkout, if the folder was in one
+    changed: bool = False  # it differs from that commit
 
 
 class PlanRecord(Record):
-    """What the lab found at one head of a pull request: a plan, or what is wrong."""
+    """What the lab found at one head of a pull request: a plan, or problems."""
 
     repository: int
     pull: int
@@ -70,17 +70,17 @@ class PlanRecord(Record):
     plan: Plan | None
     problems: tuple[str, ...] = ()
     standings: dict[str, Standing] = {}  # of steps
-    drifted: tuple[str, ...] = ()  # aliases that would mean something else, each with what to do
+    drifted: tuple[str, ...] = ()  # aliases that would change their meaning, each with what to do
     source: "Source | None" = None
-    base_ref: str = ""  # the branch that the pull request is to be merged into
+    base_ref: str = ""  # the branch that the pull request merges into
     head_repository: int | None = None
     policy: str = ""  # commit of the default branch whose policy was read
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
-    limit_seconds: float | None = None  # that its execution may take by the clock
+    limit_seconds: float | None = None  # wall time that its execution may take
     isolation: Isolated = ""  # of own code; "": it cannot run here
     forecasts: dict[str, Foretold] = since({})  # by arm
-    no_forecast: dict[str, str] = since({})  # why of these arms there is none
-    spread: Spread | None = since(None)  # of such runs, as it was known then
-    other_design: str = since("")  # the execution that had sealed another one under its issue
-    begun: str = since("")  # the execution that had begun its runs before their issue was sealed
-    climbed: tuple[Climbed, ...] = since(())  # what the rungs before came to
+    no_forecast: dict[str, str] = since({})  # by arm: why there is no forecast
+    spread: Spread | None = since(None)  # of similar runs, as known then
+    other_design: str = since("")  # the execution that sealed another design under the same issue
+    begun: str = since("")  # the execution that started its runs before their issue was sealed
+    climbed: tuple[Climbed, ...] = since(())  # results of earlier rungs

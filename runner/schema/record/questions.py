@@ -1,4 +1,4 @@
-"""Questions: who asked, what they predicted, and the seal on it."""
+"""Preregistrations: who asked, what they predicted, and the seal."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from runner.schema.record.fields import since
 
 
 class Person(Record):
-    """Somebody on GitHub. The id stays when the login changes."""
+    """A user of GitHub. The id stays when the login changes."""
 
     login: str
     id: int
@@ -21,8 +21,8 @@ _Arms = Annotated[tuple[str, ...], Field(max_length=prediction_forms.MOST_ARMS)]
 
 
 class Prediction(Record):
-    """One sentence that a machine can check: the estimate lies in the set `expect` names. The keys
-    beside it make it one of the forms that `runner.schema.prediction_forms` lists."""
+    """A prediction that a machine can check: the estimate is in the set that `expect` names. Its
+    keys select one of the forms in `runner.schema.prediction_forms`."""
 
     metric: Literal["eval/bpb"]
     arm: str | None = since(None)
@@ -43,13 +43,13 @@ class Prediction(Record):
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """All arms that it speaks of."""
+        """All arms that it is about."""
         alone = tuple(name for name in (self.arm, self.versus) if name is not None)
         return (*alone, *self.order, *self.exponent, *self.smaller)
 
     @property
     def sentence(self) -> str:
-        """The prediction in words."""
+        """The prediction as a sentence."""
         return "".join(text for _, text in prediction_forms.parts(self))
 
 
@@ -63,8 +63,8 @@ class Preregistration(Record):
     predictions: tuple[Prediction, ...]
     author: Person
     at: Instant  # when it was sealed, by GitHub's clock
-    text_sha256: Sha256  # of the issue's title and body as they were read
-    text: str | None = since(None)  # that: the title, a line break, the body
+    text_sha256: Sha256  # of the issue's title and body when it was sealed
+    text: str | None = since(None)  # that text: the title, a line break, the body
 
     @property
     def seal(self) -> str:
@@ -73,7 +73,7 @@ class Preregistration(Record):
 
 
 class Edit(Record):
-    """An edit of a sealed issue. The seal stands; the edit is shown beside it."""
+    """An edit of a sealed issue. The seal does not change; the edit is shown beside it."""
 
     at: Instant
     text_sha256: Sha256

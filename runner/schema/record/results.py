@@ -1,4 +1,4 @@
-"""What came out: verdicts, figures, runs with their curves, and what followed."""
+"""Results: verdicts, figures, runs with their curves, and later events."""
 
 from typing import Any, Literal
 
@@ -11,49 +11,49 @@ from runner.schema.record.questions import Prediction
 
 
 class Verdict(Record):
-    """How one prediction came out."""
+    """The verdict on one prediction."""
 
     prediction: Prediction
     outcome: Literal["confirmed", "refuted", "inconclusive"]
     why: str  # one sentence with the figures
-    n: int  # seeds that counted
+    n: int  # seeds that count
     estimate: float | None = None
     interval: tuple[float, float] | None = None  # 95 %
     standard_error: float | None = None
-    beyond_two_se: bool | None = None  # the field's Δ > 2·SE, for comparison
+    beyond_two_se: bool | None = None  # Δ > 2·SE, the usual rule, for comparison
 
 
 class Used(Record):
-    """What an execution took of one kind of device."""
+    """The use of one kind of device by an execution."""
 
     kind: str
     device_seconds: float
-    price: float | None  # in US dollars, where the kind has a price
+    price: float | None  # in US dollars, if the kind has a price
 
 
 class EnteredRun(Record):
-    """A run that competes in a speedrun: the lab's figure, and what was counted and measured."""
+    """A run that competes in a speedrun: the lab's figure, and its cost, counted and measured."""
 
     arm: str
     seed: int
-    own: bool  # code of the experiment's own trained it
-    own_model: bool  # and its model is the experiment's own
-    isolated: bool  # that code ran apart from all that says what it came to
+    own: bool  # own code trained it
+    own_model: bool  # its model is own code
+    isolated: bool  # that code was isolated from everything that scores it
     evaluated: Evaluated | None
-    why: str = ""  # there is no figure
+    why: str = ""  # why there is no figure
     void: str = ""  # why the figure does not count
     resources: Resources
     tokens: Amount
     parameters: Amount | None
     model_flops: Amount | None
-    seconds: Seconds | None  # of its training, by the clock
+    seconds: Seconds | None  # wall time of its training
     hardware_flops: Size | None  # seconds × devices × their peak
     price: Size | None = None  # in US dollars
-    measured: str = ""  # what to know of that
+    measured: str = ""  # notes on this measurement
 
 
 class Result(Record):
-    """How an execution ended. Written once; nothing of the execution changes after it."""
+    """How an execution ended. Written once; nothing of the execution changes afterwards."""
 
     at: Instant
     state: Literal["done", "failed", "cancelled", "voided"]
@@ -62,12 +62,12 @@ class Result(Record):
     refused: tuple[str, ...] = ()
     seconds: float | None = None  # from the first claim to the end
     used: tuple[Used, ...] = ()  # see `runner.execution.device_usage`
-    entered: tuple[EnteredRun, ...] = since(())  # what competes in a speedrun
+    entered: tuple[EnteredRun, ...] = since(())  # the runs that compete in a speedrun
 
 
 class Ending(Result):
-    """A result as who reads those of all executions needs it: without what competed, so that one
-    with a figure beyond all bounds, as an older lab believed it, stops none of them."""
+    """A result without its speedrun entries, for readers of all executions: an out-of-bounds figure
+    in an old record then does not make it unreadable."""
 
     entered: tuple[Any, ...] = ()
 
@@ -82,20 +82,20 @@ class Run(Record):
     why: str = ""
     steps: Count
     tokens: Amount
-    model_flops: Amount | None  # None: of a model of the experiment's own
+    model_flops: Amount | None  # None: unknown, for an own model
     evaluated: Evaluated | None
     checkpoint_sha256: Sha256 | None
     curve: tuple[tuple[Count, Figure], ...]  # (step, training loss in nats a token), a claim
     tokens_per_second: Speed | None  # a claim
-    skipped: Count = 0  # steps that were bad and changed nothing, a claim
+    skipped: Count = 0  # bad steps, which changed nothing; a claim
 
 
 class Replayed(Record):
-    """A stretch of a run was trained again (`runner.cli.replay`)."""
+    """A part of a run was trained again (`runner.cli.replay`)."""
 
     at: Instant
     run: str  # its `train` step
-    first: int  # the step of the checkpoint it was trained from; 0: from the beginning
+    first: int  # the step of the checkpoint it started from; 0: from the beginning
     last: int
     how: Literal[
         "bit for bit", "within the tolerance", "follows its inputs", "differs", "not comparable"
@@ -104,7 +104,7 @@ class Replayed(Record):
 
 
 class Upload(Record):
-    """A run has been sent to W&B."""
+    """A run was sent to W&B."""
 
     at: Instant
     id: str  # at W&B

@@ -1,7 +1,7 @@
 """The step that scores trained models: bits per byte on the validation tokens, as `scores.json`.
 Each part of a mixture gives an equal share of the tokens, whatever its weight, so that mixtures of
-the same parts are scored on the same text; `parts.json` has the parts' own scores. Where models of
-the experiment's own run isolated, they are asked for logits and scored here (`apart`)."""
+the same parts are scored on the same text; `parts.json` has the parts' own scores. Own models run
+isolated; they are asked for logits, which are scored here."""
 
 import json
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def evaluate(
     scores, by_part = {}, {}
     every = models.items() if isinstance(models, Mapping) else [("", models)]
     said = {label: _planned(ask, label, folder) for label, folder in every}
-    # What is asked comes first: children are forked, and JAX has many threads once it is used.
+    # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         own = said[label].own
         if ask and own:
@@ -60,7 +60,7 @@ def evaluate(
 
 
 def _planned(ask: look_ahead_probe.Ask | None, label: str, folder: Path) -> trained.Planned:
-    """The model as it was planned, or, where no plan says it, as its files do."""
+    """The model as planned or, if no plan describes it, as its files do."""
     known = ask.models.get(label) if ask else None
     return known or trained.planned(folder)
 
@@ -72,7 +72,7 @@ def _asked(
     parts: Mapping[str, tuple[TokenStore, int]],
     label: str,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of a model that none of whose code runs here, and those of the parts."""
+    """The figures of a model whose code does not run here, and those of the parts."""
     with blamed(f"the model {label}".strip(), "scored"):
         try:
             sha256, parameters = params_file.measured(folder)

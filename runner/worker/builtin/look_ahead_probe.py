@@ -1,18 +1,18 @@
-"""Scores a model of the experiment's own, none of whose code runs here: it is asked for logits
+"""Scores an own model whose code does not run here: it is asked for logits
 (`runner.worker.model_client`), which are normalised here.
 
-A model that is asked for a whole window could look at what it should predict. So afterwards, at
-positions that are drawn in secret once its parameters are there, it is asked again. It is given the
-window up to that position, and random tokens after it, so that the batch has the same shape and an
-honest model gives the same bits. What differs by more than `MOST_APART` voids the score.
+A model that gets a whole window could look at the tokens that it should predict. So it is asked
+again at secret positions, which are drawn after its parameters exist. It gets the window up to that
+position and random tokens after it, so that the batch has the same shape and an honest model
+returns the same bits. A difference above `MOST_APART` voids the score.
 
-What is asked is a program that the lab computes (`runner.worker.builtin.programs`), and a fresh
-process is asked again. It is a function of parameters and tokens: it can remember nothing from one
-question to the next, and find out about no question but by its tokens. A model of which there is no
-such program answers by its own code, which could do both: it has a figure, and that does not count.
+The lab asks a program that it runs itself (`runner.worker.builtin.programs`), and asks again in a
+fresh process. A program is a function of parameters and tokens: it has no memory between questions
+and knows a question only by its tokens. A model that cannot be exported as a program answers with
+its own code, which could do both; it has a figure, but that does not count.
 
-What this leaves open: a public text can be learnt by heart, and one position in thirty thousand
-that is looked up will hardly be found."""
+Limits: a model can memorise a public text, and a single look-up in thirty thousand positions will
+hardly be found."""
 
 import math
 import secrets
@@ -26,45 +26,46 @@ from engine.data.token_store import TokenStore, validation_windows
 from engine.training.evaluate import CannotScore, Evaluation, rows_of_a_batch, score, token_bytes
 from runner.worker.builtin.trained import Planned
 
-PROBES = 2048  # positions that are asked about again
-MOST_APART = 1e-3  # of a logit, with the rest of the window and without
+PROBES = 2048  # positions that are asked again
+MOST_APART = 1e-3  # difference of a logit with and without the rest of the window
 T = TypeVar("T")
 
 
 class Program(NamedTuple):
-    """A model's program, and what its own process says of it."""
+    """A model's program, and what its own process reports about it."""
 
-    program: bytes  # empty: there is none
-    not_exported: str  # why there is none
+    program: bytes  # empty if there is none
+    not_exported: str  # why there is no program
     forward_flops_per_token: int | None
-    uncounted: str  # why there is none
+    uncounted: str  # why there is no count of FLOPs
 
 
 class Examined(NamedTuple):
-    """What asking again has shown."""
+    """The result of asking again."""
 
     positions: int
     largest: float  # difference of a logit
-    void: str  # why the score does not count; empty: it does
+    void: str  # why the score does not count; empty if it does
     forward_flops_per_token: int | None
     uncounted: str
 
 
-# Forms, and not `runner.worker.model_client` itself: a step's fingerprint covers what it names.
+# Protocols instead of an import of `runner.worker.model_client`, because a step's fingerprint
+# covers what it imports.
 class Talk(Protocol):
-    """A talk with a process of the model."""
+    """A conversation with a process of the model."""
 
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
         """The logits of windows: (B, S, V), or at one position of each (B, V)."""
 
     def anew(self) -> None:
-        """Go on with a fresh process, to which nothing is known of what was asked."""
+        """Continue with a fresh process, which knows nothing of earlier questions."""
 
 
 class Ask(Protocol):
-    """Who starts processes for the models of a step."""
+    """Starts processes for the models of a step."""
 
-    models: Mapping[str, Planned]  # by label, as they were planned
+    models: Mapping[str, Planned]  # by label, as planned
 
     def export(self, model: Planned, rows: int) -> Program:
         """Its program for batches of so many windows."""
@@ -72,11 +73,11 @@ class Ask(Protocol):
     def talk(
         self, model: Planned, folder: Path, rows: int, program: bytes, about: Callable[[Talk], T]
     ) -> T:
-        """What `about` makes of a talk about the parameters in `folder`."""
+        """The result of `about` for a conversation about the parameters in `folder`."""
 
 
 class Place(NamedTuple):
-    """A position that is asked about again."""
+    """A position to ask about again."""
 
     part: str  # of the mixture
     window: int
@@ -90,9 +91,9 @@ def scored(
     parts: Mapping[str, tuple[TokenStore, int]],
     rng: np.random.Generator | None = None,
 ) -> tuple[dict[str, Evaluation], Examined]:
-    """The scores of each part {name: (validation split, targets to score)}, and what was found
-    about the model, whose parameters are in `folder`. `rng` draws the positions; without it nobody
-    can know them. Raises CannotScore and BadOwnCode."""
+    """The scores of each part {name: (validation split, targets to score)}, and the result of the
+    look-ahead probe for the model with its parameters in `folder`. `rng` draws the positions; by
+    default they are unpredictable. Raises CannotScore and BadOwnCode."""
     rng = rng or np.random.default_rng(secrets.randbits(128))
     length, vocab = int(model.config["seq_len"]), int(model.config["vocab_size"])
     rows = rows_of_a_batch(length, vocab)
@@ -152,7 +153,7 @@ def scored(
 
 
 def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Place]:
-    """Scored positions to ask about again, each once, in no order."""
+    """Scored positions to ask about again, each once, in random order."""
     every = [
         Place(name, int(window), int(position))
         for name, mask_NS in scored.items()
@@ -163,8 +164,9 @@ def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Pl
 
 
 def batched(places: Sequence[Place], rows: int) -> list[list[Place]]:
-    """Up to so many places at a time, of which no row tells another's next token: a program sees
-    all rows of a batch. So no window stands in one twice, nor beside the one that follows it."""
+    """Batches of up to `rows` positions in which no row contains another's next token, because a
+    program sees all rows of a batch. So no window is in a batch twice, nor together with the window
+    that follows it."""
     found: list[list[Place]] = []
     taken: list[set[tuple[str, int]]] = []  # the windows of each batch
     first = 0  # the first batch with room
@@ -191,8 +193,8 @@ def prefixes(
     rows: int,
     vocab_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens (B, S) that are a window's as far as each place, and random after it; and positions
-    (B,). Rows that are left are random."""
+    """Tokens (B, S): a window up to each position, and random after it; and positions (B,). Surplus
+    rows are random."""
     length = next(iter(windows.values())).shape[1] - 1
     tokens_BS = rng.integers(0, vocab_size, (rows, length), dtype=np.int32)
     positions_B = np.zeros(rows, np.int32)
@@ -204,7 +206,7 @@ def prefixes(
 
 
 def difference_of(whole_V: np.ndarray, again_V: np.ndarray) -> tuple[int, float]:
-    """The token whose logit differs most, and by how much; infinite where one is no number."""
+    """The token whose logit differs most, and the difference; infinite if a logit is nan."""
     with np.errstate(invalid="ignore"):
         apart_V = np.abs(whole_V.astype(np.float64) - again_V.astype(np.float64))
     apart_V = np.where(whole_V == again_V, 0.0, np.where(np.isnan(apart_V), np.inf, apart_V))

@@ -1,4 +1,4 @@
-"""The step that has a function of the experiment's change each document of a text."""
+"""The step that applies an own function to each document of a text."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -9,14 +9,14 @@ from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.shards import shards
 from runner.worker.builtin.texts import write_text
 
-Functions = Mapping[str, Callable[[str], Any]]  # of the experiment's own, by name
+Functions = Mapping[str, Callable[[str], Any]]  # own functions, by name
 
 
 def map_documents(
     config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, functions: Functions
 ) -> None:
-    """What the function makes of each document, in their order; None leaves one out. Of each shard
-    a shard."""
+    """Apply the function to each document, in order; None removes a document. Each shard gives a
+    shard."""
     map_shards(config, {"shards": shards(inputs["text"])}, out, functions)
 
 
@@ -26,7 +26,7 @@ def map_shards(
     out: Path,
     functions: Functions,
 ) -> None:
-    """The same of the input `shards`, {name: file}. Raises BadOwnCode."""
+    """The same for the input `shards`, {name: file}. Raises BadOwnCode."""
     for name, path in inputs["shards"].items():
         write_text(out, name, _made(config["function"], functions, path))
 

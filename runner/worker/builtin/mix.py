@@ -1,6 +1,6 @@
-"""The step that makes a mixture of token stores, which `train` and `evaluate` take as they take one
-store. Nothing is interleaved here: the stores lie below their names, and `engine.data.sampling`
-gives each its share of every block of rows."""
+"""The step that makes a mixture of token stores, which `train` and `evaluate` take like one store.
+It interleaves nothing: the stores are copied below their names, and `engine.data.sampling` gives
+each its share of every block of rows."""
 
 import shutil
 from collections.abc import Mapping
@@ -15,7 +15,8 @@ from runner.worker.builtin.shards import SPLITS, link
 
 def mix(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """`<input>/train` and `<input>/validation` of each input, and their weights. Raises WrongTokens
-    for what is no token store, is a mixture already, or was made by another tokenizer."""
+    for an input that is no token store, is already a mixture, or was made with another
+    tokenizer."""
     weights = Mix.model_validate(config)
     one, tokenizer = "", ""
     for name, folder in sorted(inputs.items()):

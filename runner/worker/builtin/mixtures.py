@@ -1,5 +1,5 @@
-"""What is trained on and scored: an input that is a token store, or a mixture as the step `mix`
-leaves it (`mixture.json` with the weights, and below each part's name its store)."""
+"""Inputs for training and scoring: a token store, or a mixture as the step `mix` writes it
+(`mixture.json` with the weights, and each part's store below its name)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ MIXTURE = "mixture.json"
 
 
 def parts_of(folder: Path, split: str) -> dict[str, tuple[TokenStore, float]]:
-    """{part: (its store, its weight)}; what is no mixture is one part without a name."""
+    """{part: (its store, its weight)}; a single store is one part with an empty name."""
     if not (folder / MIXTURE).is_file():
         return {"": (TokenStore.open(folder / split), 1.0)}
     weights = Mix.model_validate_json((folder / MIXTURE).read_bytes()).weights
@@ -23,10 +23,10 @@ def parts_of(folder: Path, split: str) -> dict[str, tuple[TokenStore, float]]:
 
 
 def sampler(config: TrainConfig, seed: int, seq_len: int, inputs: Mapping[str, Path]) -> Sampler:
-    """The batches of a run on its input `tokens`, and from each phase on what that one names.
+    """The batches of a run on its input `tokens`, and from each phase on those that it names.
 
-    Stores are told apart by their content: one that a later phase has too goes on where it was,
-    whatever it is called there. Raises WrongTokens.
+    Stores are identified by content: one that a later phase also has continues where it was, even
+    under another name. Raises WrongTokens.
     """
     stores: dict[tuple[str, str], TokenStore] = {}
 

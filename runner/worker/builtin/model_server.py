@@ -1,20 +1,19 @@
-"""Asks a model in a child that reaches nothing: tokens in, logits out. `python -m
+"""Runs a model in an isolated child: tokens in, logits out. `python -m
 runner.worker.builtin.model_server` reads a `Task` and does one of two things.
 
-To *export*, it imports the experiment's own code, which makes the model, and leaves the model's
-program (`runner.worker.builtin.programs`) with what can be said of it. No token of the validation
-text is in sight. To *answer*, it reads a program, and runs no code of the experiment's own: it
-prints the logits of each batch that it finds in its folder of questions, until it finds the word
-that there are no more. A model that is no such program is asked by its own code, and has no rank
-for it.
+*Export*: it imports the own code that defines the model, and writes the model's program
+(`runner.worker.builtin.programs`) with a report about it. It sees no token of the validation text.
+*Answer*: it loads a program, runs no own code, and prints the logits of each batch that it finds in
+its folder of questions, until it finds the file that ends them. A model without a program answers
+with its own code, and gets no rank.
 
-Questions come in turns, and a process answers those of one turn only. It is a fork of one that has
-imported what it takes and has seen neither a token nor a parameter, so that nothing which one turn
-leaves in memory is there in the next. JAX has no thread until it has a device, which each fork
-takes for itself.
+Questions come in turns, and each process answers those of one turn only. It is a fork of a process
+that has done its imports and has seen neither a token nor a parameter, so nothing stays in memory
+from one turn to the next. JAX has no thread until it has a device, which each fork takes for
+itself.
 
-Logits are little-endian float32. What the model prints itself is a log. Whoever asks believes
-nothing of it but the logits (`runner.worker.builtin.look_ahead_probe`)."""
+Logits are little-endian float32. The model's own output is a log. The caller trusts nothing but the
+logits (`runner.worker.builtin.look_ahead_probe`)."""
 
 import os
 import sys
@@ -34,46 +33,46 @@ from runner.store.scratch_paths import LOG, WHY
 from runner.worker import environment, step_process
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 
-ALL = -1  # in the place of a position: the logits of the whole window
+ALL = -1  # instead of a position: the logits of the whole window
 END = "end"
 LOOK_EVERY = 0.002  # seconds
 PROGRAM, HEADER = "program.bin", "header.json"  # in its box
 
 
 class Task(Record):
-    """Which model there is, and what to do with it."""
+    """Which model, and what to do with it."""
 
-    config: dict[str, Any]  # what `model:` says
-    own: str  # module:function of the experiment's that makes it
-    rows: int  # of a batch
+    config: dict[str, Any]  # the declared `model:`
+    own: str  # module:function that makes it
+    rows: int  # per batch
     box: str  # the folder that it may write to
     devices: Kind
     count: int  # of these
     model: str = ""  # to answer: the folder of its parameters
-    questions: str = ""  # to answer: the folder with a folder of questions for each turn
+    questions: str = ""  # to answer: has a folder of questions for each turn
     program: str = ""  # to answer: the file; empty: its own code answers
 
 
 class Header(Record):
-    """What the model's own process says of it. Its logits are what counts."""
+    """What the model's own process reports about it; a claim."""
 
     forward_flops_per_token: Count | None
     uncounted: Words = ""  # why its FLOPs could not be counted
-    not_exported: Words = ""  # why it leaves no program
+    not_exported: Words = ""  # why there is no program
 
 
 def question(number: int) -> str:
-    """The name of a question's file: int32 (rows, 1 + S), a row's position (or ALL) before it."""
+    """The name of a question's file: int32 (rows, 1 + S), each row's position (or ALL) first."""
     return f"{number:08d}.npy"
 
 
 def of_turn(questions: Path, turn: int) -> Path:
-    """The folder of a turn's questions. With it, the turn before is over."""
+    """The folder of a turn's questions. When it exists, the turn before is over."""
     return questions / str(turn)
 
 
 def export(task: Task) -> None:
-    """Leave the model's program, or why there is none, in the box. Raises BadOwnCode."""
+    """Write the model's program, or why there is none, to the box. Raises BadOwnCode."""
     environment.settle(task.devices, task.count, taken=True)
     model = _own(task)
     from engine.model import traced_flops
@@ -94,7 +93,7 @@ def export(task: Task) -> None:
 
 
 def answer(task: Task, out: Any) -> int:
-    """Answer, each turn in a process of its own; returns the first exit code that is not 0."""
+    """Answer, each turn in a process of its own. Returns the first exit code that is not 0."""
     environment.set_flags(task.devices)
     if task.program:
         from runner.worker.builtin import params_file, programs  # noqa: F401  for all forks

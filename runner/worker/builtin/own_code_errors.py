@@ -1,18 +1,18 @@
-"""Whose fault it was: what goes wrong in a function of the experiment's own is said with its name.
-Light: a step's process imports it before its threads are counted."""
+"""Attributes errors: what an own function raises is reported with its name. Light: a step's process
+imports it before its threads are counted."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class BadOwnCode(Exception):
-    """A function of the experiment's own raised or gave what it should not; the message says
-    which, what and, where it can be said, what to do."""
+    """An own function raised or returned something invalid; the message says which, what and, if
+    possible, what to do."""
 
 
 @contextmanager
 def blamed(function: str, doing: str = "") -> Iterator[None]:
-    """Whatever is raised in here was raised by `function` (module:function), `doing` that."""
+    """Attribute exceptions in the `with` body to `function` (module:function), while `doing`."""
     try:
         yield
     except BadOwnCode:

@@ -1,5 +1,5 @@
-"""The file of a model's parameters, read as a claim by whoever wrote it. Who asks for arrays knows
-none of the lab's models, and need not wait until they are imported."""
+"""Reads the file of a model's parameters, which is untrusted. Callers that only need arrays do not
+import the lab's models."""
 
 from contextlib import contextmanager
 from hashlib import sha256
@@ -14,18 +14,18 @@ from runner.lib import untrusted_files
 from runner.worker.builtin.own_code_errors import BadOwnCode
 
 PARAMS = "params.safetensors"
-MAX_HEADER = 8 << 20  # bytes of names, shapes and places before the arrays
+MAX_HEADER = 8 << 20  # bytes of names, shapes and offsets before the arrays
 
 
 def arrays_of(folder: Path) -> dict[str, np.ndarray]:
-    """All arrays of a model that is not known here, by name. Raises BadOwnCode."""
+    """All arrays of a model of unknown shape, by name. Raises BadOwnCode."""
     with opened(folder) as file:
         return {name: float32(name, file) for name in sorted(file.keys())}
 
 
 def measured(folder: Path) -> tuple[str, int]:
-    """(SHA-256, number) of the parameters in a folder, of which one array at a time is in memory.
-    The digest is `engine.training.digest.tree_sha256` of all. Raises BadOwnCode."""
+    """(SHA-256, number) of the parameters in a folder, with one array at a time in memory. The
+    digest is `engine.training.digest.tree_sha256` of all. Raises BadOwnCode."""
     digest, size = sha256(), 0
     with opened(folder) as file:
         for name in sorted(file.keys()):
@@ -37,7 +37,7 @@ def measured(folder: Path) -> tuple[str, int]:
 
 
 def float32(name: str, file: Any) -> np.ndarray:
-    """One array of an opened file. Raises BadOwnCode if it is of another kind."""
+    """One array of an opened file. Raises BadOwnCode if it has another dtype."""
     found: np.ndarray = file.get_tensor(name)
     if found.dtype != np.float32:
         raise BadOwnCode(f"{PARAMS} has {name} as {found.dtype}; parameters are float32")
@@ -46,7 +46,7 @@ def float32(name: str, file: Any) -> np.ndarray:
 
 @contextmanager
 def opened(folder: Path) -> Any:
-    """The file of parameters, of which only names and shapes are read as yet. Raises BadOwnCode."""
+    """The file of parameters, of which only names and shapes are read. Raises BadOwnCode."""
     path = folder / PARAMS
     try:
         with untrusted_files.refusing(path), untrusted_files.open_regular(path) as raw:

@@ -1,6 +1,5 @@
-"""Models of the experiment's own, where they are trained and where they are scored. How they are
-written is said in `runner.worker.builtin.plugins`. They are tried on shapes before anything is
-computed."""
+"""Own models, for training and scoring. `runner.worker.builtin.plugins` says how to write them.
+They are checked on shapes before anything is computed."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,13 +12,13 @@ from engine.model.mesh import SHARDINGS
 from engine.model.plain import PlainConfig, PlainModel
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 
-OWN = "own.json"  # beside what such a model learned: which function made it
+OWN = "own.json"  # beside the parameters: which function made the model
 
-Functions = Mapping[str, Callable[..., Any]]  # {module:function: it}
+Functions = Mapping[str, Callable[..., Any]]  # {module:function: callable}
 
 
 def own_model(config: Mapping[str, Any], name: str, function: Callable[..., Any]) -> Model:
-    """What the function `name` makes of a model's configuration. Raises BadOwnCode."""
+    """The model that the function `name` makes of a configuration. Raises BadOwnCode."""
     with blamed(name):
         made = function(dict(config))
     shape = PlainConfig(config["vocab_size"], config["seq_len"])
@@ -39,7 +38,7 @@ def own_model(config: Mapping[str, Any], name: str, function: Callable[..., Any]
 
 
 def check_model(name: str, model: Model, batch_size: int, seq_len: int) -> None:
-    """Try the model `name` on shapes alone. Raises BadOwnCode."""
+    """Check the model `name` on shapes alone. Raises BadOwnCode."""
     raw = (
         (model.draw, model.answer) if isinstance(model, PlainModel) else (model.init, model.logits)
     )

@@ -1,9 +1,9 @@
-"""Functions of the experiment's own in the place of the lab's when a model is trained or scored:
+"""Own functions that replace the lab's in training and scoring:
 
     model(config)                      an object with
         .init(key)                         parameters: nested dictionaries of float32 arrays
         .logits(params, tokens_BS)         (batch, position, vocab_size), of the next tokens
-        .roles()                           if there: each parameter's role, in the same tree
+        .roles()                           optional: each parameter's role, in the same tree
                                        or an `engine.api.Decoder` of other parts
     loss(config, logits, targets)      (batch, position): what is minimised, for each position
     optimizer(config, learning_rate)   an optax.GradientTransformation, clipping and decay included
@@ -11,9 +11,9 @@
     data(config, inputs, seed)         a function from a step to its (inputs, targets), each (batch,
                                        position) token ids; a target of −1 is not scored
 
-`model` gets the step's `model:`; all others get the step's whole configuration. All are pure
-functions: what they give follows from what they are given, or a resumed run would not be the same.
-Each is tried on shapes before anything is trained, and what does not fit is said with its name.
+`model` gets the step's `model:`; all others get the step's whole configuration. All must be pure
+functions of their arguments; otherwise a resumed run would differ. Each is checked on shapes before
+training, and errors name it.
 """
 
 import math
@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 
 class Parts:
-    """What trains, as a `train` step's configuration names it: the lab's where it does not say.
-    Raises BadOwnCode and WrongTokens."""
+    """The parts of training that a `train` step's configuration names, the lab's by default. Raises
+    BadOwnCode and WrongTokens."""
 
     def __init__(
         self, config: Mapping[str, Any], inputs: Mapping[str, Path], functions: Functions
@@ -60,7 +60,7 @@ class Parts:
         self._shape = recipe.train_batch_size, self.model.config.seq_len
         if "model" in self._names:
             check_model(self._names["model"], self.model, *self._shape)
-        self.each = self._own("loss", self._loss)  # the own loss alone
+        self.each = self._own("loss", self._loss)  # None for the lab's loss
         self.optimizer = self._own("optimizer", self._optimizer)
         if not self.optimizer and recipe.optimizer != "adamw" and _without_roles(self.model):
             raise BadOwnCode(
@@ -78,13 +78,13 @@ class Parts:
         )
 
     def _own(self, key: str, made_of: Callable[[str, Callable[..., Any]], T]) -> T | None:
-        """What is made of the experiment's own function for `key`; None where there is none."""
+        """The result of `made_of` for the own function of `key`; None if there is none."""
         name = self._names.get(key)
         return made_of(name, self._functions[name]) if name else None
 
     def blame_for(self, error: Diverged) -> BadOwnCode | Diverged:
-        """The same with the function that is not finite, where that shows at the first step; else
-        with all that ran."""
+        """The same error with the function whose value is not finite, if that shows at the first
+        step; otherwise with all own functions that ran."""
         if not self._names:
             return error
         if error.step == 1:
@@ -186,7 +186,7 @@ class Parts:
 
 
 class OwnBatches:
-    """The batches of an own data function, each looked at before it is trained on."""
+    """The batches of an own data function, each checked before training uses it."""
 
     packed = False
 
@@ -203,7 +203,7 @@ class OwnBatches:
         self._name, self._read = name, read
 
     def bytes_per_token(self, step: int) -> float:  # noqa: ARG002
-        """Of the text that was tokenized, as the tokens may come from anywhere in it."""
+        """The mean over the tokenized text, because the tokens may come from anywhere in it."""
         return self._bytes_per_token
 
     def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch:

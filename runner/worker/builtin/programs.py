@@ -1,11 +1,11 @@
-"""A model's forward pass as a program in StableHLO: exported where code of the experiment's own
-runs, and computed by the lab where none of it does.
+"""A model's forward pass as a program in StableHLO: exported where own code runs, and computed by
+the lab where no own code runs.
 
-Such a program is a function of parameters and tokens alone. It keeps nothing from one call to the
-next, and cannot see which call it is in: `checked` refuses whatever is no arithmetic. So whoever
-gives it a window and then the same window with another ending knows what it looked at.
+A program is a function of parameters and tokens alone. It keeps nothing between calls and cannot
+tell which call it is in: `checked` refuses everything that is not arithmetic. So calling it with a
+window, and then with the same window and another ending, shows what it looked at.
 
-Nothing is imported here that needs no more than a program: the lab's models are not."""
+This module imports only what a program needs, not the lab's models."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -24,26 +24,26 @@ from engine.training.digest import path_of
 if TYPE_CHECKING:
     from engine.model.decoder import Model
 
-MAX_PROGRAM = 64 << 20  # bytes, tables that are written into it included
-MAX_WORDS = 300  # characters of a library's reason
+MAX_PROGRAM = 64 << 20  # bytes, constants included
+MAX_WORDS = 300  # characters of a library's error message
 
-# All that a program may be made of. Calls of other code are none of it: of a made-up one, LAPACK,
-# cuDNN and others read and return memory that nobody wrote.
+# The operations that a program may have. Calls of other code are excluded: unknown ones, and
+# LAPACK, cuDNN and others, read and return memory that nobody wrote.
 ARITHMETIC = re.compile(
     r"builtin\.module|func\.(func|call|return)|chlo\.\w+|stablehlo\.("
-    # element by element
+    # elementwise
     r"abs|add|and|atan2|bitcast_convert|cbrt|ceil|clamp|compare|complex|convert|cosine|"
     r"count_leading_zeros|divide|exponential|exponential_minus_one|floor|imag|is_finite|log|"
     r"log_plus_one|logistic|map|maximum|minimum|multiply|negate|not|or|popcnt|power|real|"
     r"reduce_precision|remainder|round_nearest_afz|round_nearest_even|rsqrt|select|shift_left|"
     r"shift_right_arithmetic|shift_right_logical|sign|sine|sqrt|subtract|tan|tanh|xor|"
-    # shapes and places
+    # shapes and indexing
     r"broadcast|broadcast_in_dim|concatenate|constant|dynamic_slice|dynamic_update_slice|gather|"
     r"get_tuple_element|iota|pad|reshape|reverse|scatter|slice|transpose|tuple|"
-    # sums, products, orders
+    # sums, products, sorting
     r"batch_norm_inference|batch_norm_training|convolution|dot|dot_general|einsum|fft|"
     r"reduce|reduce_window|rng_bit_generator|select_and_scatter|sort|"
-    # what comes next
+    # control flow
     r"case|composite|if|optimization_barrier|return|while)"
 )
 REMEDY = (
@@ -53,13 +53,13 @@ REMEDY = (
 
 
 class NotExported(Exception):
-    """A model is no program that can be handed over; the message says why."""
+    """A model cannot be exported as a program; the message says why."""
 
 
 def exported(model: "Model", rows: int) -> bytes:
-    """The program of the model's logits (rows, S, V), for the kind of device that is here. Raises
-    NotExported, and what the model raises when it is traced."""
-    from engine.model.decoder import Decoder  # whoever computes a program needs no Flax
+    """The program for the model's logits (rows, S, V), for the kind of device on this machine.
+    Raises NotExported, and what the model raises when it is traced."""
+    from engine.model.decoder import Decoder  # computing a program needs no Flax
 
     if isinstance(model, Decoder):  # a platform's fast attention is a call of other code
         model = replace(model, compute=model.compute.model_copy(update={"attention": "reference"}))
@@ -72,8 +72,12 @@ def exported(model: "Model", rows: int) -> bytes:
         return model.logits(tree, tokens_BS).astype(jnp.float32)
 
     shapes = {name: leaf for name, (_, leaf) in zip(names, leaves, strict=True)}
+    given = shapes, jax.ShapeDtypeStruct((rows, model.config.seq_len), jnp.int32)
+    # Without this, the program would drop unused arguments.
+    traced = jax.jit(logits, keep_unused=True)
+    traced.eval_shape(*given)  # what the model raises is no failure of the export
     try:
-        program = _export(logits, shapes, (rows, model.config.seq_len)).mlir_module_serialized
+        program = jax.export.export(traced)(*given).mlir_module_serialized
     except (NotImplementedError, ValueError) as error:
         raise NotExported(
             f"it cannot be exported for the lab to compute ({_short(error)}); {REMEDY}"
@@ -85,26 +89,28 @@ def exported(model: "Model", rows: int) -> bytes:
 def loaded(
     program: bytes, params: Mapping[str, np.ndarray], tokens: tuple[int, int], vocab_size: int
 ) -> Callable[[np.ndarray], jax.Array]:
-    """The function from tokens (rows, S) to logits (rows, S, V) that somebody's program is with
-    these parameters. All that is believed of it is its arithmetic. Raises NotExported."""
+    """The function from tokens (rows, S) to logits (rows, S, V) of an untrusted program with these
+    parameters. Only its arithmetic is used. Raises NotExported."""
     checked(program)
 
     def blank(params: Mapping[str, jax.Array], tokens_BS: jax.Array) -> jax.Array:  # noqa: ARG001
         return jnp.zeros((*tokens, vocab_size), jnp.float32)
 
-    # What it takes and gives is said here, so that nothing beside its arithmetic is its own word.
-    whole = replace(_export(blank, params, tokens), mlir_module_serialized=program)
-    given = jax.device_put(dict(params))
+    # Its argument and result types are set here, not by the program.
     like = jax.ShapeDtypeStruct(tokens, jnp.int32)
+    shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in params.items()}
+    ours = jax.export.export(jax.jit(blank, keep_unused=True))(shapes, like)
+    whole = replace(ours, mlir_module_serialized=program)
+    given = jax.device_put(dict(params))
     try:
         run = jax.jit(whole.call).lower(given, like).compile()
-    except Exception as error:  # of MLIR and XLA, of many kinds
+    except Exception as error:  # of MLIR and XLA, of many types
         raise NotExported(f"its program does not fit its parameters ({_short(error)})") from error
     return lambda tokens_BS: run(given, jnp.asarray(tokens_BS, jnp.int32))
 
 
 def checked(program: bytes) -> None:
-    """Raises NotExported unless the program is arithmetic, all of it."""
+    """Raises NotExported unless every operation of the program is arithmetic."""
     if len(program) > MAX_PROGRAM:
         raise NotExported(f"its program has {len(program):,} bytes, and {MAX_PROGRAM:,} at most")
     found: dict[str, None] = {}
@@ -133,15 +139,8 @@ def checked(program: bytes) -> None:
         )
 
 
-def _export(function: Callable[..., Any], params: Any, tokens: tuple[int, int]) -> Any:
-    shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in params.items()}
-    # Of an argument that is not used nothing would be left in the program.
-    traced = jax.jit(function, keep_unused=True)
-    return jax.export.export(traced)(shapes, jax.ShapeDtypeStruct(tokens, jnp.int32))
-
-
 def _is_stable(sort: Any) -> bool:
-    """An order that contradicts itself takes an unstable sort out of its array."""
+    """An inconsistent comparison lets an unstable sort read outside its array."""
     attributes = sort.attributes
     return "is_stable" in attributes and ir.BoolAttr(attributes["is_stable"]).value
 

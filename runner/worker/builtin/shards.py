@@ -1,6 +1,6 @@
-"""The shards of a text: which files it has, in which order, what is called what is made of each,
-and which of them one process goes through. All of this follows from the files alone, so that what
-a step makes is the same for any number of workers."""
+"""The shards of a text: its files in order, the names of what is made from each, and which of them
+one process handles. All of this depends on the files alone, so a step's output is the same for any
+number of workers."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.data.lab_texts import BadText
 
 SPLITS = ("train", "validation")
-TOGETHER = 8 << 20  # bytes of shards for which a process is worth its start, of some 0.2 s
+TOGETHER = 8 << 20  # bytes of shards that are worth a process, whose start takes 0.2 s
 
 
 def files(folder: Path, split: str) -> list[Path]:
@@ -26,7 +26,7 @@ def files(folder: Path, split: str) -> list[Path]:
 
 
 def shards(folder: Path) -> dict[str, Path]:
-    """{name of what is made of it: shard}, in order: `train` of an only shard, else `train.00000`
+    """{name of the output: shard}, in order: `train` for a single shard, otherwise `train.00000`
     and so on. Raises BadText."""
     named = {}
     for split in SPLITS:
@@ -37,7 +37,7 @@ def shards(folder: Path) -> dict[str, Path]:
 
 
 def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
-    """The shards that one process goes through: as many in a row as reach TOGETHER bytes."""
+    """The shards for each process: consecutive ones, until they reach TOGETHER bytes."""
     group: dict[str, Path] = {}
     size = 0
     for name, path in shards.items():
@@ -51,12 +51,12 @@ def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
 
 
 def of_split(split: str, name: str) -> bool:
-    """Whether what `shards` called `name` belongs to this split."""
+    """Whether this name from `shards` belongs to the split."""
     return name.partition(".")[0] == split
 
 
 def link(source: str | Path, target: str | Path) -> None:
-    """The same bytes without room of their own, where the file system can."""
+    """A hard link, or a copy where the file system has none."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,4 +1,4 @@
-"""A stretch of a finished run, trained once more, and digests of what both came to
+"""Trains a part of a finished run again, and computes the digests for the comparison
 (`runner.worker.replay`)."""
 
 import json
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from runner.worker.builtin.plugin_model import Functions
 
-BEFORE = "before"  # an input: the checkpoint that it begins with; none at the run's beginning
-CHECKPOINT = "checkpoint"  # an input: the one to digest
+BEFORE = "before"  # an input: the checkpoint to start from; missing at the run's beginning
+CHECKPOINT = "checkpoint"  # an input: the checkpoint to digest
 NOW, LOSSES, DIGEST = "now", "losses.json", "digest.json"
 
 
@@ -20,9 +20,9 @@ def train(
     out: Path,
     functions: "Functions" = {},  # noqa: B006  # never changed
 ) -> None:
-    """Train steps `first` + 1 to `last` of the run that `step` describes, and leave the last
+    """Train steps `first` + 1 to `last` of the run that `step` describes, and write the last
     checkpoint and the losses. Raises what training does."""
-    # With JAX, as whoever asks need not.
+    # Imports JAX, which callers need not.
     from runner.worker.builtin.plugins import Parts
     from runner.worker.builtin.train import steps
 
@@ -32,14 +32,14 @@ def train(
     begun.mkdir()
     if BEFORE in inputs:
         (begun / str(first)).symlink_to(inputs[BEFORE])
-    asked = iter(range(first + 1, last + 1))  # once after each step
+    asked = iter(range(first + 1, last + 1))  # called once after each step
     done = steps(parts, out / NOW, [begun], stop=lambda: next(asked) == last)
     losses = {str(metrics.step): metrics.loss for metrics in done}
     (out / LOSSES).write_text(json.dumps({"losses": losses}))
 
 
 def digest(_: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
-    """Of a checkpoint's parameters, whatever model they are of. Raises engine's BadCheckpoint."""
+    """The digest of a checkpoint's parameters, for any model. Raises engine's BadCheckpoint."""
     from engine.training.checkpoint import params_sha256
 
     (out / DIGEST).write_text(json.dumps({"sha256": params_sha256(inputs[CHECKPOINT])}))

@@ -1,5 +1,5 @@
-"""Steps on texts: folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line, or
-with many such shards a split (`runner.worker.builtin.shards`)."""
+"""Steps on texts: folders with `train.jsonl` and `validation.jsonl`, one {"text": …} per line, or
+with many such shards per split (`runner.worker.builtin.shards`)."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from runner.worker.builtin.shards import files, link, shards
 
 
 def write_text(out: Path, name: str, texts: Iterable[str]) -> int:
-    """Write one split of a text, or one shard of it, and return how many documents it has."""
+    """Write one split of a text, or one shard of it. Returns the number of documents."""
     count = 0
     with (out / f"{name}.jsonl").open("w", encoding="utf-8") as file:
         for text in texts:
@@ -29,7 +29,7 @@ def read_split(folder: Path, split: str) -> Iterator[str]:
 
 
 def filter_documents(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
-    """The documents that pass, in their order; of each shard a shard."""
+    """Keep the documents that pass, in order; each shard gives a shard."""
     filter_shards(config, {"shards": shards(inputs["text"])}, out)
     _check(out)
 
@@ -37,7 +37,7 @@ def filter_documents(config: Mapping[str, Any], inputs: Mapping[str, Path], out:
 def filter_shards(
     config: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path
 ) -> None:
-    """The documents that pass of the input `shards`, {name: file}."""
+    """Keep the documents of the input `shards`, {name: file}, that pass."""
     least, most = config["least_characters"] or 0, config["most_characters"] or float("inf")
     pattern = re.compile(config["matching"] or "")
 
@@ -51,13 +51,13 @@ def filter_shards(
 def join_filtered(
     config: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path
 ) -> None:
-    """What `filter_shards` left in the folders of the input `parts`, as one text."""
+    """Join the results of `filter_shards`, in the folders of the input `parts`, to one text."""
     join(config, inputs, out)
     _check(out)
 
 
 def join(_: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path) -> None:
-    """All shards that lie in the folders of the input `parts`, as one text."""
+    """Join all shards in the folders of the input `parts` to one text."""
     for part in inputs["parts"].values():
         for path in part.iterdir():
             link(path, out / path.name)

@@ -1,5 +1,5 @@
-"""The step that makes token stores of a text: in one process, or with the shards' tokens made in
-several and laid one after the other, which gives the same bytes."""
+"""The step that makes token stores from a text: in one process, or in several for the shards, whose
+tokens are then concatenated, with the same bytes."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ LENGTHS = np.dtype("<u8")
 
 
 def tokenize(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
-    """Token stores `train` and `validation`. A BPE learns from the train split alone."""
+    """Make the token stores `train` and `validation`. A BPE learns from the train split only."""
     texts, tokenizer = _texts(config, inputs), _tokenizer(config, inputs)
     for split in SPLITS:
         TokenStore.build(out / split, texts(split), tokenizer)
@@ -39,7 +39,7 @@ def _tokenizer(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Tokeniz
 
 
 def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
-    """The tokenizer that all of them use."""
+    """Make the tokenizer that all shards use."""
     tokenizer = _tokenizer(config, inputs)
     fields = {"definition": tokenizer.definition, "end_of_document": tokenizer.end_of_document}
     (out / TOKENIZER).write_text(json.dumps(fields))
@@ -50,8 +50,8 @@ def _learned(folder: Path) -> Tokenizer:
 
 
 def encode_shards(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
-    """The tokens of the input `shards`, {name: file}, and how many each document has, by the
-    tokenizer that `learn` left in the input `first`."""
+    """The tokens of the input `shards`, {name: file}, and the number of tokens per document, with
+    the tokenizer that `learn` wrote to the input `first`."""
     tokenizer = _learned(inputs["first"])
     for name, path in inputs["shards"].items():
         with (out / f"{name}.ids").open("wb") as ids, (out / f"{name}.lengths").open("wb") as file:
@@ -62,7 +62,7 @@ def encode_shards(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) ->
 
 
 def join(config: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
-    """Token stores of what `encode_shards` left in the folders of the input `parts`."""
+    """Token stores from the results of `encode_shards` in the folders of the input `parts`."""
     tokenizer, texts = _learned(inputs["first"]), _texts(config, inputs)
     found = {path.stem: path for part in inputs["parts"].values() for path in part.glob("*.ids")}
     for split in SPLITS:

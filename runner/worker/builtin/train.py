@@ -1,7 +1,7 @@
-"""The step that trains a model. Its output is the same bytes however often it was interrupted:
-`params.safetensors`, `model.json` and `curve.jsonl`. Beside it lie checkpoints, which are not kept,
-and in `curve` the metrics of each step, which also tell the pace (`runner.worker.metrics_chunks`).
-"""
+"""The step that trains a model. Its output has the same bytes however often it was interrupted:
+`params.safetensors`, `model.json` and `curve.jsonl`. Beside the output are checkpoints, which are
+not kept, and in `curve` the metrics of each step, also of throughput
+(`runner.worker.metrics_chunks`)."""
 
 import json
 import os
@@ -25,13 +25,13 @@ from runner.worker.builtin.plugins import Parts
 from runner.worker.environment import PEAK_FLOPS
 from runner.worker.metrics_chunks import MetricsChunks
 
-OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # other ones each time
+OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # different in each run
 
 
 def steps(
     parts: Parts, checkpoints: Path, earlier: Sequence[Path], stop: Callable[[], bool] | None = None
 ) -> Iterator[Metrics]:
-    """Train, as `engine.training.train.train` does, and say whose fault it is where that fails."""
+    """Train, as `engine.training.train.train` does, and attribute errors to own functions."""
     try:
         yield from steps_of(
             parts.model,
@@ -58,10 +58,9 @@ def train(
     *,
     output: bool = True,
 ) -> None:
-    """Train on the train split of the input `tokens`, and of what phases name. An earlier maker's
-    checkpoints, in folders beside this one, are gone on from. Without `output`, as a process of a
-    gang (`runner.worker.multi_host_step`), it only trains; who comes after finds the last
-    checkpoint."""
+    """Train on the train split of the input `tokens`, and on those that phases name. Continues from
+    an earlier maker's checkpoints, in folders beside this one. Without `output`, as a process of a
+    gang (`runner.worker.multi_host_step`), it only trains up to the last checkpoint."""
     keep_heap()
     parts = Parts(config, inputs, functions)
     last = parts.recipe.num_train_steps
@@ -87,7 +86,7 @@ def train(
 
 
 def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
-    """Train, and note the metrics of each step, by the first process alone."""
+    """Train; the first process writes the metrics of each step."""
     chunks = MetricsChunks(curve)
     try:
         for metrics in steps:
@@ -96,20 +95,20 @@ def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
                 figures = metrics._asdict()
                 saving = figures.pop("saving")
                 chunks.add(figures)
-                if saving:  # so that who goes on from the checkpoint finds the curve up to it
+                if saving:  # so that the curve reaches the checkpoint
                     chunks.flush()
     finally:
         chunks.flush()
 
 
 def _peak_flops(config: object) -> float | None:
-    """FLOP/s of one device. What a model of the experiment's own costs is not known."""
+    """FLOP/s of one device; None for an own model, whose cost is unknown."""
     said = os.environ.get(PEAK_FLOPS)
     return float(said) if said and isinstance(config, ModelConfig) else None
 
 
 def _noted(folder: Path) -> dict[int, dict[str, Any]]:
-    """{step: its figures} in the chunks of a folder, without those that tell of the machine."""
+    """{step: its metrics} in the chunks of a folder, without those that depend on the machine."""
     found = {}
     for chunk in sorted(folder.glob("*.jsonl")):
         for line in chunk.read_text().splitlines():

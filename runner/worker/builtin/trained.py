@@ -1,6 +1,6 @@
-"""What a `train` step leaves of its model, read as a claim: who wrote it may have run code of the
-experiment's own. A file is read as far as it can be long, and an array only in the shape that is
-expected of it (`runner.worker.builtin.params_file`)."""
+"""Reads what a `train` step wrote about its model. It is untrusted, because own code may have
+written it: a file is read up to a maximum length, and an array only in its expected shape
+(`runner.worker.builtin.params_file`)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,15 +28,15 @@ NOT_PLANNED = (
 
 
 class Planned(NamedTuple):
-    """The model that a step is to find in a folder."""
+    """The model that a step should find in a folder."""
 
-    config: Mapping[str, Any]  # what `model:` says
+    config: Mapping[str, Any]  # the declared `model:`
     own: str  # module:function that makes it; empty for the lab's Decoder
 
 
 def planned(folder: Path) -> Planned:
-    """The model in a folder as its files say. Only for a folder of which no plan says it: what own
-    code made of trained models. Raises BadOwnCode."""
+    """The model in a folder as its files describe it. Only for folders that no plan describes:
+    those that own code made from trained models. Raises BadOwnCode."""
     config = _json(folder / MODEL)
     own = _json(folder / OWN).get("model", "") if (folder / OWN).is_file() else ""
     schema = OwnModel if own else ModelConfig
@@ -59,7 +59,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def model_of(this: Planned, functions: Functions) -> Model:
-    """The model itself, by one of `functions` if it is an own one. Raises BadOwnCode."""
+    """The model, made by one of `functions` if it is an own one. Raises BadOwnCode."""
     if not this.own:
         return Decoder(ModelConfig.model_validate(this.config))
     if this.own not in functions:
@@ -68,7 +68,8 @@ def model_of(this: Planned, functions: Functions) -> Model:
 
 
 def params_of(folder: Path, model: Model) -> Any:
-    """Its parameters, which have the names, shapes and dtypes of the model's. Raises BadOwnCode."""
+    """Its parameters, checked against the names, shapes and dtypes of the model. Raises
+    BadOwnCode."""
     like = jax.eval_shape(model.init, jax.random.key(0))
     with opened(folder) as file:
         names = set(file.keys())

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental import io_callback, sparse
-from jax.sharding import AbstractMesh, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from engine.config import flops
 from engine.config.schema import ComputeConfig, ModelConfig
@@ -126,7 +126,7 @@ def test_products_with_the_matrices_of_experts_are_counted() -> None:
 
 
 def test_of_a_trace_of_one_device_the_work_of_all_is_counted() -> None:
-    spec, mesh = PartitionSpec("d"), AbstractMesh((2,), ("d",))
+    spec, mesh = PartitionSpec("d"), AbstractMesh((2,), ("d",), axis_types=(AxisType.Auto,))
 
     def shared(w: jax.Array, x: jax.Array) -> jax.Array:
         of = jax.shard_map(

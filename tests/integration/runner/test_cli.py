@@ -13,9 +13,11 @@ import pytest
 from runner.cli import local_run
 from runner.execution import effects, local_ray
 from runner.execution.ray_jobs import RayAddress, RayError
+from runner.lib import accelerators
 from runner.schema import record
 from runner.store.store import Store
 from tests.integration.runner.test_worker import TINY, declare
+from tests.machines import a_gpu
 from tests.stub_trainer import steady_bpb
 from tests.unit.runner.test_cli import BIG, LocalStub, ask
 from tests.unit.runner.test_cli import folder as folder  # a fixture
@@ -164,6 +166,23 @@ def test_what_this_machine_does_not_have_is_bad_input(
     assert "NVIDIA H100" in answer.stderr
     assert "this machine has 0" in answer.stderr
     assert local.started == 0
+
+
+def test_where_jax_lacks_the_code_for_a_gpu_its_extra_is_named(
+    tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_ray, "local_gpus", lambda: 1)
+    monkeypatch.setattr(accelerators, "ROOT", tmp_path / "machine")
+    monkeypatch.setattr(accelerators, "_is_installed", lambda _: False)
+    a_gpu(tmp_path / "machine")
+    folder = declare(tmp_path / "tiny", TINY.replace("kind: cpu", "kind: h100"))
+    for command, code in (("plan", 0), ("run", 2)):
+        answer = ask(command, folder, "--store", tmp_path / "store")
+        assert answer.exit_code == code
+        assert "`pip install 'regatta[cuda]'`" in answer.stderr
+    assert local.started == 0
+    on_a_cpu = declare(tmp_path / "other", TINY)
+    assert "regatta[cuda]" not in ask("plan", on_a_cpu).stderr
 
 
 def test_a_cluster_of_ones_own_is_used_and_no_local_ray_started(

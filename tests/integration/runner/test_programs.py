@@ -77,6 +77,14 @@ def test_a_callback_is_no_program() -> None:
         programs.exported(plain(logits), ROWS)
 
 
+def test_what_the_model_raises_is_raised_as_it_is() -> None:
+    def logits(params, tokens):
+        raise ValueError(f"{len(params)} heads do not divide {tokens.shape}")
+
+    with pytest.raises(ValueError, match="heads do not divide"):
+        programs.exported(plain(logits), ROWS)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [("anything", "calls anything"), ("xla_ffi_python_cpu_callback", "calls xla_ffi_python")],

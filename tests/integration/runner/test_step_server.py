@@ -20,7 +20,7 @@ from runner.spec.step_types import Train
 from runner.store.scratch_paths import WHY
 from runner.worker import fork_server
 from runner.worker.fork_server import LOG, ServerGone, StepServer
-from runner.worker.step_process import NOT_ISOLATED, TRAIN, Job
+from runner.worker.step_process import NOT_ISOLATED, TRAIN, Job, Training
 from tests.decided import KINDS
 
 OWN = """
@@ -280,6 +280,7 @@ def training(folder: Path, n: int) -> Job:
         code="",
         isolation="",
         cache=str(folder / "cache"),
+        next=Training(KINDS["cpu"], str(folder / "cache")),
     )
 
 
@@ -303,6 +304,18 @@ def test_while_a_training_ends_the_next_one_imports_and_ends_with_the_same_bytes
     assert waits[0] not in has_jax(server), "it has made the second one"
     one, two = ((tmp_path / f"{n}/params.safetensors").read_bytes() for n in (1, 2))
     assert one == two
+
+
+def test_before_the_first_training_jax_is_imported_while_the_step_before_it_computes(
+    server: StepServer, tmp_path: Path
+) -> None:
+    first = training(tmp_path, 1)
+    assert server.make(replace(job(tmp_path, "remember", 0), next=first.next)) == 0
+    until = time.monotonic() + 60
+    while not (waits := has_jax(server)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert server.make(first) == 0
+    assert waits[0] not in has_jax(server), "it has made the training"
 
 
 def test_after_a_training_any_other_step_begins_as_a_new_process_would(

@@ -130,7 +130,7 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     found = Past(Store(lab.root / "store")).registration(repository, issue)
     assert found is not None
     review = which_runs_count.review(found)
-    assert [one.why_not for one in review.weighed] == [which_runs_count.LOWER_RUNG] * 3 + [""]
+    assert [one.why_not for one in review.weighed] == [which_runs_count.LOWER_RUNG] * 3 + [None]
     assert not any(review.deviations(one.outcome.execution.id) for one in review.weighed)
     last = review.weighed[-1].outcome
     assert last.result is not None
@@ -165,7 +165,7 @@ def test_who_changes_an_upper_rung_after_a_lower_one_ran_has_another_ladder_than
     found = Past(Store(lab.root / "store")).registration(repository, 1)
     assert found is not None
     why = [one.why_not for one in which_runs_count.review(found).weighed]
-    assert why == ["", which_runs_count.RUN_AGAIN, which_runs_count.EXPLORATORY]
+    assert why == [None, which_runs_count.RUN_AGAIN, which_runs_count.EXPLORATORY]
 
 
 def test_a_ladder_that_ends_early_leaves_what_it_did_not_reach_undecided_and_says_so(

@@ -65,7 +65,7 @@ def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> which_r
     return review(Registration(SEAL, edits, outcomes))
 
 
-def whys(*outcomes: Outcome) -> list[str]:
+def whys(*outcomes: Outcome) -> list[str | None]:
     return [one.why_not for one in reviewed(*outcomes).weighed]
 
 
@@ -86,7 +86,7 @@ def test_the_first_complete_execution_of_the_first_approved_design_counts() -> N
     assert found.counted is found.weighed[0]
     assert found.weighed[0].outcome.execution.at == START + timedelta(hours=1)
     assert [one.why_not for one in found.weighed] == [
-        "", RUN_AGAIN, EXPLORATORY, EXPLORATORY, f"{EXPLORATORY}, {RUN_AGAIN}",
+        None, RUN_AGAIN, EXPLORATORY, EXPLORATORY, f"{EXPLORATORY}, {RUN_AGAIN}",
     ]  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_an_execution_that_came_to_nothing_seals_its_design_and_the_next_of_it_c
 ) -> None:
     found = [ran(1, state=state), ran(2, arms=OTHER), ran(3)]
     shown = "unfinished" if state == "running" else state
-    assert whys(*found) == [shown, EXPLORATORY, ""]
+    assert whys(*found) == [shown, EXPLORATORY, None]
 
 
 def test_another_design_decides_nothing_even_where_the_sealed_one_never_came_to_its_end() -> None:
@@ -106,14 +106,14 @@ def test_another_design_decides_nothing_even_where_the_sealed_one_never_came_to_
 def test_an_approval_that_did_not_hold_until_the_launch_seals_nothing() -> None:
     assert whys(ran(1, state="voided", arms=OTHER), ran(2)) == [
         f"{EXPLORATORY}, not started",
-        "",
+        None,
     ]
 
 
 def test_a_missing_run_makes_an_execution_incomplete_and_it_is_named() -> None:
     left = {run: bpb for run, bpb in PLAIN.items() if run != ("fast", 2)}
     found = reviewed(ran(1, figures=left), ran(2))
-    assert [one.why_not for one in found.weighed] == ["incomplete", ""]
+    assert [one.why_not for one in found.weighed] == ["incomplete", None]
     first, second = (found.deviations(one.outcome.execution.id) for one in found.weighed)
     assert [one.what for one in first] == ["of 6 runs 1 have no figure: `fast.s2`."]
     assert second == ()
@@ -178,8 +178,8 @@ def test_no_design_is_chosen_by_voiding_the_first_after_a_look_at_the_second() -
 def test_what_is_voided_after_a_verdict_does_not_change_which_design_was_sealed() -> None:
     queued, waiting = ran(0, state="voided", took=180), ran(3, state="voided", arms=OTHER, took=62)
     answered = ran(4)
-    assert whys(queued, replace(waiting, result=None), answered)[-1] == ""
-    assert whys(queued, waiting, answered)[-1] == ""
+    assert whys(queued, replace(waiting, result=None), answered)[-1] is None
+    assert whys(queued, waiting, answered)[-1] is None
 
 
 # ── Designs ──────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +258,7 @@ def test_what_an_approval_left_out_of_its_plan_is_said() -> None:
 
 def test_other_predictions_than_the_sealed_ones_are_shown_and_decide_nothing() -> None:
     found = reviewed(ran(1, predictions=[synthetic.prediction("< 0")]), ran(2))
-    assert [one.why_not for one in found.weighed] == [which_runs_count.OTHERWISE_JUDGED, ""]
+    assert [one.why_not for one in found.weighed] == [which_runs_count.OTHERWISE_JUDGED, None]
     (said,) = found.deviations(record.execution_id("1"))
     assert said.what.startswith("the plan was judged by other predictions")
     assert "-eval/bpb of fast minus slow is < -0.05, 80 % sure" in said.diff

@@ -30,9 +30,10 @@ from bot.setup import doctor
 from bot.setup import init as setup_init
 from bot.setup.settings import Settings
 from runner.isolation import bubblewrap
-from runner.lib import redact
+from runner.lib import accelerators, redact
 from runner.schema import record
 from runner.store.store import Store
+from tests.machines import a_gpu, a_tpu
 
 RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.example.org"
 TOKEN = "r" * 32
@@ -91,6 +92,9 @@ class World:
         asks = httpx.MockTransport(self._answer)
         monkeypatch.setattr(doctor, "client", lambda: httpx.Client(transport=asks))
         monkeypatch.setattr(bubblewrap, "probe", lambda: self.bubblewrap)
+        self.installed: set[str] = set()
+        monkeypatch.setattr(accelerators, "ROOT", root / "machine")
+        monkeypatch.setattr(accelerators, "_is_installed", lambda name: name in self.installed)
 
     def say(self, name: str, value: object) -> None:
         self._set(name, str(value))
@@ -244,6 +248,10 @@ class World:
         yield r"Leave REGATTA_BOT out", lambda _: self.change(bot="")
         yield r"`timedatectl set-ntp true`", lambda _: setattr(self, "skew", timedelta(0))
         yield r"`apt-get install --yes bubblewrap`", lambda _: setattr(self, "bubblewrap", "")
+        yield (
+            r"`pip install 'regatta\[(?:cuda|tpu)\]'`",
+            lambda _: self.installed.update(("jax-cuda13-plugin", "libtpu")),
+        )
         yield r"Generate a private key", lambda _: self.new_key()
         yield (
             r"`regatta init --repository lab/lab`",
@@ -352,6 +360,8 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
         ),
         "records' branch",
     ),
+    "a GPU that JAX cannot see": (lambda w: a_gpu(w.root / "machine"), "GPU"),
+    "a TPU that JAX cannot see": (lambda w: a_tpu(w.root / "machine"), "TPU"),
     "another login": (lambda w: w.change(bot="regatta-lab[bot]"), "App's key"),
     "a label that lacks": (lambda w: w.labels.remove("experiment: done"), "labels"),
 }
