@@ -7,10 +7,8 @@ command to type (between backticks) or the place to click.
 import base64
 import os
 import secrets
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,13 +23,14 @@ from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused, app_manifest
 from bot.model import policy_file
 from bot.model.policy_file import FORM_PATH
 from bot.setup import init
+from bot.setup.findings import Finding, Wrong, answering, need, private
 from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Settings, Unset
 from runner.execution.ray_jobs import LOOK
 from runner.isolation import bubblewrap
 from runner.lib import accelerators
-from runner.scheduler.cluster import BadCluster, load
+from runner.scheduler.cluster import load
 from runner.schema import lab_config
-from runner.store.store import Store, StoreError
+from runner.store.store import Store
 
 SHORTEST_SECRET = 24  # characters
 LEAST_FREE = 2 << 30  # bytes of a store's disk
@@ -41,46 +40,6 @@ DELIVERIES = "30"  # the newest, that are looked at
 SETTINGS = "the App's settings on GitHub"
 HOOK = f"Under {SETTINGS}, Webhook,"
 LEVELS = {"read": "Read-only", "write": "Read and write"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a check found: fine or not, in a sentence; and what to do if not."""
-
-    ok: bool
-    words: str
-    mend: str = ""
-
-
-class Wrong(Exception):
-    """What is not as it should be, in a sentence, and how to mend it."""
-
-
-def need(fine: object, words: str, mend: str) -> None:
-    """Go on where it is fine. Raises Wrong."""
-    if not fine:
-        raise Wrong(words, mend)
-
-
-@contextmanager
-def answering(words: str, mend: str) -> Iterator[None]:
-    """What fails within is wrong in these `words`, with why for `{}`. Raises Wrong."""
-    try:
-        yield
-    except (Refused, Later, Unset, BadCluster, StoreError, OSError, httpx.HTTPError) as error:
-        # What httpx says of a header may quote a token.
-        why = type(error).__name__ if isinstance(error, httpx.HTTPError) else str(error)
-        raise Wrong(words.replace("{}", why), mend) from error
-
-
-def private(path: Path, others: int, move: str) -> None:
-    """Go on where neither own code nor `others` of this machine, as a mode, read it. Raises Wrong,
-    with `move` to say where it should lie."""
-    words = f"code of experiments can read {path}: it lies among programs and libraries."
-    need(not bubblewrap.shows(path), words, move)
-    mode = stat.S_IMODE(path.stat().st_mode)
-    words = f"others on this machine can read {path} (mode {mode:04o})."
-    need(not mode & others, words, f"`chmod {mode & ~others:o} {path}`")
 
 
 def looked_at(of: Settings, actions: bool = False) -> dict[str, Finding]:
@@ -392,15 +351,6 @@ class Doctor:
 def client() -> httpx.Client:
     """Asks those whom no library asks."""
     return httpx.Client(timeout=LOOK, trust_env=False)
-
-
-def lines(found: Mapping[str, Finding]) -> Iterator[str]:
-    """The findings for people; what is to be mended stands below its line."""
-    width = max(map(len, found), default=0)
-    for name, finding in found.items():
-        yield f"{'✓' if finding.ok else '✗'} {name:<{width}}  {finding.words}"
-        if finding.mend:
-            yield f"  {'':<{width}}  → {finding.mend}"
 
 
 def _name(permission: str) -> str:

@@ -6,6 +6,7 @@ takes it away. Whoever starts something reads the folder once and hands on what 
 from the default branch on GitHub, the terminal from the checkout it is called in.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ POLICY, TRACKS, DEVICES = (f"{FOLDER}/{name}.yml" for name in ("policy", "tracks
 FILES = (POLICY, TRACKS, DEVICES)
 DEFAULTS = Path(__file__).parent / "defaults"
 
+PLAIN = re.compile(r"(?:[^\W_]|[ .,()/+-]){1,80}")  # in comments it means nothing but itself
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 
 
@@ -99,15 +101,20 @@ def _unknown(files: Mapping[str, bytes]) -> Iterator[Problem]:
 
 def _merged(path: str, files: Mapping[str, bytes]) -> Document:
     """The default of a file with what the lab's own says, whose lines complaints name."""
-    default = yaml_lines.read((DEFAULTS / Path(path).name).read_text(encoding="utf-8"))
+    default = _default(Path(path).name)
     try:
         text = files.get(path, b"").decode()
     except UnicodeDecodeError:
         raise BadExperiment([Problem(path, 1, "", "it is not UTF-8 text")]) from None
-    if all(not line.strip() or line.startswith("#") for line in text.splitlines()):
-        return Document(default.value, {}, path)
-    own = problems.read(text, path, ", ".join(f"`{key}`" for key in list(default.value)[:2]))
-    return Document(_patched(default.value, own.value), own.lines, path)
+    if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+        return Document(default, {}, path)
+    own = problems.read(text, path, ", ".join(f"`{key}`" for key in list(default)[:2]))
+    return Document(_patched(default, own.value), own.lines, path)
+
+
+@cache
+def _default(name: str) -> dict[str, Any]:
+    return dict(yaml_lines.read((DEFAULTS / name).read_text(encoding="utf-8")).value)
 
 
 def _patched(value: Any, change: Any) -> Any:
@@ -142,6 +149,8 @@ def _senseless_devices(value: Mapping[str, Any]) -> Said:
     above = ("peak_flops", "memory_gib", "devices_per_host")
     for name, kind in value.items():
         for key, number in kind.items() if isinstance(kind, dict) else ():
+            if key == "description" and isinstance(number, str) and not PLAIN.fullmatch(number):
+                yield (name, key), "use letters, digits, spaces and `.,()/+-`, 80 at most"
             if not isinstance(number, int | float) or isinstance(number, bool):
                 continue
             if key in above and not 0 < number < float("inf"):

@@ -28,6 +28,7 @@ from bot.cli.main import app
 from bot.github import app_manifest
 from bot.setup import doctor
 from bot.setup import init as setup_init
+from bot.setup.findings import Finding, lines
 from bot.setup.settings import Settings
 from runner.isolation import bubblewrap
 from runner.lib import accelerators, redact
@@ -131,10 +132,10 @@ class World:
     def settings(self) -> Settings:
         return Settings(**self.said)
 
-    def found(self) -> dict[str, doctor.Finding]:
+    def found(self) -> dict[str, Finding]:
         return doctor.looked_at(self.settings(), self.actions)
 
-    def failing(self) -> dict[str, doctor.Finding]:
+    def failing(self) -> dict[str, Finding]:
         return {name: finding for name, finding in self.found().items() if not finding.ok}
 
     # ── Those who are asked ──
@@ -387,7 +388,7 @@ def test_no_finding_holds_a_secret(world: World) -> None:
     for plant, _ in FAULTS.values():
         plant(world)
     found = world.found()
-    told = repr(found) + "\n".join(doctor.lines(found))
+    told = repr(found) + "\n".join(lines(found))
     assert not [secret for secret in held if secret in told]
 
 

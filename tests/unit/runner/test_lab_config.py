@@ -61,6 +61,7 @@ def test_what_a_lab_names_is_added_or_replaced_and_null_takes_it_away() -> None:
         ("h100: {price: 1e999}", "`h100.price`: must be 0 or more"),
         ("h100: {price: much}", "line 1, `h100.price`: must be a number, not `much`"),
         ("h100: {platform: npu}", "`h100.platform`: must be `cpu`, `gpu` or `tpu`"),
+        ("h100: {description: '**H100**'}", "line 1, `h100.description`: use letters, digits"),
         ("h100: 2", "line 1, `h100`:"),
         ("H100: {price: 2}", "`H100` is not a name of a kind of device"),
         ("cpu: null", "`cpu`: it has to stay"),
