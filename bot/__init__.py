@@ -1,1 +1,1 @@
-"""Speaks GitHub: rules, messages, site."""
+"""The lab on GitHub: rules, messages, site."""

@@ -1,5 +1,5 @@
 """`regatta serve`, `handle` and `doctor`: the bot as a server, the bot as a job of GitHub Actions,
-and a look at either, which says how to mend what is wrong."""
+and a check of either that says how to fix problems."""
 
 import os
 import sys
@@ -10,10 +10,11 @@ import typer
 
 from bot.cli.options import reads, told
 from bot.setup.settings import Settings
+from runner.cli.commands import App
 from runner.cli.ending import DONE, FAILED, print_json
 from runner.cli.options import AsJson
 
-app = typer.Typer()
+app = App()
 
 
 @app.command()

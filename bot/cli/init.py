@@ -1,4 +1,4 @@
-"""`regatta init`: shows what a repository needs to become a lab, asks, and writes it."""
+"""`regatta init`: shows the files that make a repository a lab, asks, and writes them."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -77,7 +77,7 @@ def _show(plan: list[init.File]) -> None:
 
 
 def _write(folder: Path, file: init.File, yes: bool, replace: bool) -> bool:
-    """Write a file if somebody wants it; whether it was written."""
+    """Write a file if the user agrees. Returns whether it was written."""
     if file.state == "same":
         return False
     verb, fine = ("Write", True) if file.state == "new" else ("Replace", replace)
@@ -94,7 +94,7 @@ def _write(folder: Path, file: init.File, yes: bool, replace: bool) -> bool:
 
 
 def _make_labels(repository: str, api: str, yes: bool) -> None:
-    """Make the labels that are missing, if a repository and a token are named."""
+    """Create the missing labels, if a repository and a token are given."""
     token = only(repository=repository, ray_address="").optional(TOKEN)
     if not repository or not token:
         console.print(

@@ -1,4 +1,4 @@
-"""`regatta`: the bot's commands, with runner's mounted beside them."""
+"""`regatta`: the bot's commands and the runner's."""
 
 import os
 import secrets
@@ -10,13 +10,14 @@ import typer
 
 from bot.cli import deployment, init
 from bot.setup.init import labels
+from runner.cli.commands import App
 from runner.cli.ending import stopping
 from runner.cli.main import app
 from runner.cli.options import TheJobs, TheStore
 
 ROOT = Path(__file__).parents[2]
 
-site_app = typer.Typer(help="Build the static site.", no_args_is_help=True)
+site_app = App(help="Build the static site.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
 app.add_typer(deployment.app)
 app.command("init")(init.command)
@@ -106,7 +107,7 @@ def build(
 
 
 def seed_files(root: Path) -> dict[str, bytes]:
-    """What a lab's repository begins with: its README, its form and template."""
+    """The initial files of a lab's repository: its README, its form and template."""
     paths = [root / "README.md", *sorted((root / ".github").rglob("*"))]
     return {
         path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()

@@ -1,4 +1,4 @@
-"""How a command reads `bot.setup.settings.Settings`, and how it ends where that is not enough."""
+"""How a command reads `bot.setup.settings.Settings`, and how it ends if something is missing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,15 +19,15 @@ AS_IN_RUNNER: dict[str, object] = {"store": TheStore, "jobs": TheJobs}
 
 
 def option(name: str) -> Any:
-    """The option of one field, for a parameter's annotation."""
+    """The option for one field, as a parameter's annotation."""
     field = OPTIONS[name]
     spelt = [f"--{name.replace('_', '-')}"] if field.default is False else []  # no --no-…
     return typer.Option(*spelt, envvar=f"{PREFIX}{name.upper()}", help=field.description)
 
 
 def reads(*also: str, **defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the settings as its first argument, and their options besides its own: those
-    that all share, and `also` these. What it takes no option for is as if nobody had said it."""
+    """Pass the settings to a command as its first argument, and add their options to its own: the
+    common ones, and those in `also`. Settings without an option have their default."""
     taken = [name for name in OPTIONS if name in SHARED.union(also)]
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,7 +45,7 @@ def reads(*also: str, **defaults: object) -> Callable[[Callable[..., None]], Cal
 
 
 def only(**said: Any) -> Settings:
-    """The settings as if no option but these had been said anywhere; secrets as they are."""
+    """Settings with only these values; secrets as they are."""
     unsaid: dict[str, Any] = {
         name: field.default for name, field in OPTIONS.items() if name not in said
     }
@@ -61,8 +61,8 @@ def _parameter(name: str, defaults: dict[str, object]) -> Parameter:
 
 @contextmanager
 def told(settings: Settings, whom: str, mend: str, *also: type[Exception]) -> Iterator[None]:
-    """Ends the process in words: with 2 where something is missing, as `also` these say, or GitHub
-    refuses `whom` the repository; with 1 where GitHub is away."""
+    """Turn errors into messages and exit codes: 2 if something is missing (as the errors in `also`
+    say) or GitHub refuses `whom` the repository; 1 if GitHub does not answer."""
     from bot.controller.catch_up import AnotherRepository
     from bot.github import Later, Refused
     from bot.telemetry.logs import escaped

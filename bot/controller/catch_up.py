@@ -1,12 +1,12 @@
-"""Finds what no delivery told of, and puts it in the inbox. What follows is the rules' business.
+"""Finds what no delivery reported, and puts it in the inbox. The rules do the rest.
 
-GitHub does not deliver twice by itself. So every few minutes the App's own list of deliveries is
-looked through for those that nobody took; their payloads are GitHub's word, like a signed body.
-After a longer silence, and where the bot is no App (in Actions), the open threads are looked
-through: comments and reviews that were not heard of, forced pushes, and whatever changed. Their
-text may have been changed since it was written: `Message.heard` and `edited` say so.
+GitHub does not deliver twice by itself. So every few minutes the bot reads the App's own list of
+deliveries for those that nobody answered; their payloads are as trustworthy as a signed body. After
+a longer silence, and if the bot is no App (in Actions), it reads the open threads: unknown comments
+and reviews, forced pushes, and other changes. Their text may have been edited since it was written;
+`Message.heard` and `edited` say so.
 
-    sweeps/<repository>/<n>.json    up to when everything was looked through; the newest counts
+    sweeps/<repository>/<n>.json    until when everything was read; the newest counts
 """
 
 import logging
@@ -27,22 +27,22 @@ from runner.store.store import Store
 
 EVERY = timedelta(minutes=10)
 OVERLAP = timedelta(minutes=10)  # GitHub's lists lag, and its times are whole seconds
-SILENCE = timedelta(hours=1)  # longer than that, and the threads themselves are looked through
-FIRST = timedelta(hours=24)  # how far back where nobody ever looked
+SILENCE = timedelta(hours=1)  # after longer silences, the threads themselves are read
+FIRST = timedelta(hours=24)  # how far back to look the first time
 
 log = logging.getLogger("regatta.sweep")
 
 
 class Swept(Record):
-    """Everything up to then has been looked through."""
+    """Everything until then has been read."""
 
     at: Instant
 
 
 def once(store: Store, github: GitHub, now: datetime) -> list[ThreadId]:
-    """Look through everything since the last time; the threads that something was found on.
+    """Read everything since the last time. Returns the threads with something new.
 
-    Raises Later; doing it again is safe, and finds the same.
+    Raises Later; safe to repeat.
     """
     last = last_at(store, github.id)
     since = (last or now - FIRST) - OVERLAP
@@ -61,22 +61,22 @@ def once(store: Store, github: GitHub, now: datetime) -> list[ThreadId]:
 
 
 def restored(store: Store, github: GitHub) -> None:
-    """Compare the bot's own comments with the records, from where these end; see
+    """Compare the bot's own comments with the records, from the end of the records; see
     `bot.controller.store_recovery`."""
     now = github.now()
     since = (last_at(store, github.id) or now - store_recovery.LOOK_BACK) - store_recovery.OVERLAP
-    # All of them first: should GitHub break off, nothing is restored without a word in the log.
+    # All of them first: if GitHub fails in between, nothing is restored incompletely.
     own = [each for each in github.comments_since(since) if each.author.login == github.bot]
     store_recovery.adopt(store, github.id, own, now)
 
 
 class AnotherRepository(Exception):
-    """The records are of another repository; the message says of which."""
+    """The records belong to another repository; the message says which."""
 
 
 def belongs(store: Store, github: GitHub) -> None:
-    """See that the records are of this repository. Who has taken the name that one gave up, by a
-    move, is not to have its lab. Raises AnotherRepository."""
+    """Check that the records belong to this repository, and not to one that took over a former
+    name. Raises AnotherRepository."""
     known = record.names(store, "sweeps")
     if known and str(github.id) not in known:
         raise AnotherRepository(
@@ -87,7 +87,7 @@ def belongs(store: Store, github: GitHub) -> None:
 
 
 def last_at(store: Store, repository: int) -> datetime | None:
-    """Up to when everything was looked through; None if that was never done."""
+    """Until when everything was read; None if that never happened."""
     found = record.names(store, f"sweeps/{repository}")
     newest = record.read(store, f"sweeps/{repository}/{found[-1]}", Swept) if found else None
     return newest.at if newest else None
@@ -102,7 +102,7 @@ def _keep(store: Store, repository: int, now: datetime) -> None:
 
 
 def _untaken(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
-    """Deliveries to the App that were never answered with a 2xx."""
+    """Deliveries to the App that got no 2xx."""
     taken: set[str] = set()
     missed: dict[str, int] = {}
     for attempt in takewhile(lambda each: each.at >= since, github.app_deliveries()):
@@ -157,7 +157,7 @@ def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId
 def _swept(
     event: str, id: ThreadId, pull: bool, at: datetime, message: Message | None = None
 ) -> Delivery:
-    """As if a delivery had told of it."""
+    """A delivery made from what a sweep found."""
     return Delivery(
         event=event,
         action=payloads.SWEPT,
@@ -170,7 +170,7 @@ def _swept(
 
 
 def _not_merged(store: Store, repository: int) -> set[int]:
-    """Pull requests that brought results, and of which no merge was seen."""
+    """Pull requests with results whose merge is not recorded."""
     folder = f"entries/{repository}"
     return {
         int(pull)
@@ -189,7 +189,7 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
             review.author,
             review.at,
             review.body,
-            # The list does not say whether it was, and who may write here can do that.
+            # The list does not say whether it was edited, and anybody with write access could.
             edited=bool(review.body) and not github.unedited(review),
             commit=review.commit,
         )
@@ -199,15 +199,15 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
 
 
 class Sweeper:
-    """Sweeps when it is time, and takes a broken GitHub as a reason to come again."""
+    """Sweeps when it is time, and tries again later if GitHub fails."""
 
     def __init__(self, store: Store, github: GitHub, every: timedelta | None, ray: RayJobs) -> None:
-        """Without `every`, it never sweeps. The jobs of `ray` are looked through as well."""
+        """Without `every`, it never sweeps. Also looks at the jobs of `ray`."""
         self._store, self._github, self._every, self._ray = store, github, every, ray
         self._next: datetime | None = None
 
     def work(self) -> list[ThreadId]:
-        """The threads that something was found on, if it is time to look."""
+        """Sweep if it is time. Returns the threads with something new."""
         moment = self._github.now()
         if self._every is None or (self._next and moment < self._next):
             return []

@@ -1,14 +1,14 @@
-"""Makes what the rules want visible, so that a crash anywhere leaves each thing once.
+"""Does what the rules want so that it appears exactly once, even if the bot crashes anywhere.
 
-Three kinds of effect on GitHub. *Once* (comment, check run): claimed with its full text, done,
-recorded as done. *Idempotent there* (reaction, label, picture, last look): done, then recorded.
-*Converging* (progress edits): the last value shown counts, nothing is recorded.
+There are three kinds of effect on GitHub. *Once* (comment, check run): claimed with its full text,
+done, recorded as done. *Idempotent there* (reaction, label, picture, final state of a display):
+done, then recorded. *Converging* (progress edits): the last value counts, nothing is recorded.
 
-A claim without its `done` means that an earlier life, or a broken connection, left the outcome
-unknown. Such a claim is looked up on GitHub before any rule runs. Lists lag, so only after 30 s
-of finding nothing is it said as claimed; 30 s later it is looked up once more, and should it be
-there twice, the one that is on record stays. What GitHub does not take then, either, is tried again
-now and then, and nothing else on the thread waits for it: the rules know it as claimed.
+A claim without its `done` means that an earlier process, or a broken connection, left the outcome
+unknown. Such a claim is looked up on GitHub before any rule runs. Lists lag, so only after finding
+nothing for 30 s is it posted as claimed; 30 s later it is looked up once more, and if it is there
+twice, the recorded one stays. If GitHub still does not take it, it is retried from time to time,
+and the rest of the thread continues: the rules see it as claimed.
 """
 
 import json
@@ -43,19 +43,19 @@ from runner.store.store import Store
 
 WATCH = timedelta(seconds=30)
 LOOK_EVERY = timedelta(seconds=5)
-CLOCKS = timedelta(seconds=5)  # by which two of GitHub's clocks may differ
+CLOCKS = timedelta(seconds=5)  # maximum difference between two of GitHub's clocks
 
 log = logging.getLogger("regatta.act")
 
 
 @dataclass
 class _Try:
-    """A claim without its `done`, or whose outcome was unknown, as this process knows it."""
+    """A claim without its `done`, or with unknown outcome, as this process knows it."""
 
-    at: datetime  # of the newest try to say it
-    next: datetime  # when to look for it, or for what is there twice
-    wait: timedelta = WATCH  # from this try to the next one
-    unknown: bool = True  # the outcome of this try
+    at: datetime  # of the newest attempt to post it
+    next: datetime  # when to look for it, or for duplicates
+    wait: timedelta = WATCH  # until the next attempt
+    unknown: bool = True  # the outcome of this attempt
 
 
 class Actor:
@@ -69,7 +69,7 @@ class Actor:
         self.shown: dict[ThreadId, dict[Key, Shown]] = {}
 
     def act(self, thread: Thread, action: Action) -> None:
-        """Do one action. Raises `Later` where its outcome is unknown."""
+        """Do one action. Raises `Later` if its outcome is unknown."""
         action = _cleaned(action)
         where = f"said/{thread.id}"
         match action:
@@ -98,8 +98,8 @@ class Actor:
                 effects.act(self._store, self._launcher, life, step, thread.now)
 
     def finish(self, id: ThreadId) -> bool:
-        """Finish what an earlier life or an earlier try left open on a thread. False: something may
-        be on its way to where it is not seen yet, and no rule may run before that is known."""
+        """Finish open claims of earlier processes or attempts on a thread. False: something may
+        exist that lists do not show yet, and no rule may run before that is known."""
         known = True
         for key in map(Key.parse, record.names(self._store, f"said/{id}")):
             path, now = f"said/{id}/{key}", self._github.now()
@@ -121,7 +121,7 @@ class Actor:
         return known
 
     def again(self, id: ThreadId) -> timedelta | None:
-        """When to `finish` again, if need be."""
+        """When to call `finish` again; None if nothing is open."""
         place, now = f"said/{id}/", self._github.now()
         mine = [tried.next for path, tried in self._open.items() if path.startswith(place)]
         return max(min(mine) - now, timedelta(0)) if mine else None
@@ -131,16 +131,16 @@ class Actor:
         path, now = f"said/{id}/{key}", self._github.now()
         try:
             found = self._found(id, key, claim)
-        except Refused as error:  # there is no telling any more, and nothing to be said
+        except Refused as error:  # nothing can be found or posted any more
             self._failed(path, error)
             return True
         if found:
-            # Of check runs of one name GitHub shows the newest.
+            # For check runs with one name GitHub shows the newest.
             made = found[-1 if claim["kind"] == "check" else 0]
             self._done(path, made, unsure=True)
             return True
         if now - tried.at >= tried.wait:
-            # Should this try end without an answer, too, the rules wait no more.
+            # If this attempt also ends without an answer, the rules do not wait again.
             tried.at, tried.unknown = now, False
             tried.wait = min(tried.wait * 2, LONGEST_RETRY)
             tried.next = now + LOOK_EVERY
@@ -151,7 +151,7 @@ class Actor:
         return False
 
     def _weed(self, id: ThreadId, key: Key, claim: dict[str, Any], stays: int) -> None:
-        """Remove what a claim of unknown outcome left twice, once lists show all that there is."""
+        """Remove duplicates that a claim of unknown outcome left, once lists are complete."""
         path, now = f"said/{id}/{key}", self._github.now()
         if self._read(f"{path}/weeded") is None:
             watched = self._open.setdefault(path, _Try(at=now, next=now + WATCH))
@@ -181,7 +181,7 @@ class Actor:
     def _once(
         self, thread: Thread, key: Key, claim: dict[str, Any], body: str, state: str | None
     ) -> None:
-        # Whoever loses the claim must not do it: somebody else has, or is about to.
+        # A process that loses the claim must not act: another one has acted or is about to.
         claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
         if self._create(f"said/{thread.id}/{key}/claim", claim):
             self._say(thread.id, key, claim, unsure=False)
@@ -214,7 +214,7 @@ class Actor:
             self._take_back(path, claim, made)
 
     def _take_back(self, path: str, claim: dict[str, Any], made: Made) -> None:
-        """While we were away between claim and word, another process led, and said it as well."""
+        """Remove our copy: between claim and post another process led, and posted it, too."""
         if (self._read(f"{path}/done") or {}).get("id") == made.id:
             return
         try:
@@ -224,7 +224,7 @@ class Actor:
 
     def _found(self, id: ThreadId, key: Key, claim: dict[str, Any]) -> list[Made]:
         if claim["kind"] == "comment":
-            # Who may edit our older comments must not make one of them into this one.
+            # Others may edit our older comments; such an edit must not count as this post.
             since = datetime.fromisoformat(claim["at"]) if "at" in claim else None
             return [
                 made
@@ -288,7 +288,7 @@ class Actor:
         return self._store.create(f"records/{path}.json", to_json(value))
 
     def _done(self, path: str, made: Made, unsure: bool) -> bool:
-        """Whether it was ours to record. What is unsure is looked for once more."""
+        """Whether we recorded it. If `unsure`, it is looked up once more."""
         now, done = self._github.now(), {"id": made.id, "at": made.at.isoformat()}
         self._open.pop(path, None)
         if unsure:
@@ -321,12 +321,12 @@ def _marked(body: str, key: Key) -> str:
 
 
 def unfinished(claim: dict[str, Any], key: Key) -> str:
-    """The words of a claim that something was missing from; empty for any other one."""
+    """What was missing from a claim's text; empty for complete ones."""
     return str(claim["body"]).removesuffix(_marked("", key)) if claim.get("lacks") else ""
 
 
 def _cleaned(action: Action) -> Action:
-    """The same without held secrets: in what it says, some words may be a job's."""
+    """The action without known secrets, because its text may quote a job."""
     words = (name for name in ("title", "summary", "body") if hasattr(action, name))
     clean: dict[str, Any] = {name: redact.clean(getattr(action, name)) for name in words}
     return replace(action, **clean)

@@ -1,4 +1,4 @@
-"""Puts a `Thread` together: from the store alone, and from GitHub what a rule asks for."""
+"""Builds a `Thread`: from the store, and from GitHub what a rule asks for."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -34,7 +34,7 @@ from runner.store.store import Store
 
 @dataclass(frozen=True)
 class Observer:
-    """Looks at store, Ray and GitHub, and changes nothing."""
+    """Reads store, Ray and GitHub; changes nothing."""
 
     store: Store
     github: GitHub
@@ -51,9 +51,9 @@ class Observer:
         answers: Mapping[Question, Any],
         only: Collection[str] | None = None,
     ) -> tuple[Thread, list[Unheard]]:
-        """The thread as it is now, and the deliveries that are in it and not dealt with. With
-        `only`, just the commands and pushes of these deliveries are in it, since one of the others
-        may be what no rule can take; who has to know of every push asks GitHub."""
+        """The thread as it is now, and its pending deliveries. With `only`, it contains the
+        commands and pushes of just these deliveries, because another one may crash the rules; a
+        rule that needs every push asks GitHub."""
         store, repository, number = self.store, id.repository, id.number
         deliveries = inbox_deliveries.unhandled(store, id)
         seals = record.names(store, f"preregistrations/{id}")
@@ -93,7 +93,7 @@ class Observer:
             ),
             plans=tuple(plans),
             entries=tuple(entries),
-            # Of an issue's thread: only what was commanded on the issue itself.
+            # In an issue's thread: only commands on the issue itself.
             approvals={key: it for key, it in approvals.items() if is_pull or it.pull == number},
             answered={
                 CommandKey.parse(name): record.require(
@@ -107,7 +107,7 @@ class Observer:
         return thread, deliveries
 
     def threads(self) -> list[ThreadId]:
-        """Every thread that the records know."""
+        """Every thread in the records."""
         repository = self.github.id
         numbers = {
             int(name)
@@ -123,7 +123,7 @@ class Observer:
         return {key: said for key in keys if (said := self._one_said(id, key))}
 
     def _one_said(self, id: ThreadId, key: Key) -> Said | None:
-        """What became of one key; None for a folder in which a death left no claim."""
+        """The record of one key; None for a folder that a crash left without a claim."""
         path = f"said/{id}/{key}"
         claim = self.store.read(f"records/{path}/claim.json")
         done = self.store.read(f"records/{path}/done.json")
@@ -139,7 +139,7 @@ class Observer:
         )
 
     def _plans_under(self, repository: int, issue: int) -> list[PlanRecord]:
-        """The plans, of any pull request, that name this preregistration."""
+        """The plans, of all pull requests, that name this preregistration."""
         return [
             plan
             for pull in record.names(self.store, f"plans/{repository}")

@@ -1,7 +1,7 @@
-"""What a commit declares: its experiment, read as data at exactly this commit, never run.
+"""Reads what a commit declares: its experiment, as data at exactly this commit, never run.
 
-Its files come through `bot.github.commit_tree`, which compares them with the commit's tree. What a
-job of the plan needs of them, its text and its own modules, is kept in the store under its digest.
+Its files come through `bot.github.commit_tree`, which checks them against the commit's tree. What a
+job of the plan needs of them, its text and its own modules, is kept in the store by digest.
 """
 
 import logging
@@ -28,14 +28,14 @@ from runner.spec import declaration
 from runner.spec.graph import Graph
 from runner.store.store import Store
 
-MAX_MODULES = 200  # of an experiment's own
-MAX_CODE = 500_000  # bytes of all of them; reading one takes a thousand times as much memory
-MAX_DIFFERENCES = 5  # told of an alias
+MAX_MODULES = 200  # own modules of an experiment
+MAX_CODE = 500_000  # bytes of all of them; parsing takes a thousand times as much memory
+MAX_DIFFERENCES = 5  # listed per alias
 BROKEN = (
     "The lab's own files on its default branch have mistakes, so that nothing can be planned. "
     "A maintainer mends them; then comment `/plan`."
 )
-# What a stranger's file may raise that nobody has thought of.
+# Errors that a stranger's file may raise unexpectedly.
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, MemoryError)
 
 log = logging.getLogger(__name__)
@@ -51,15 +51,15 @@ class Declared:
     lab: LabFiles
 
     def finding(self, repository: int, base: str, head: str, rung: int = 1) -> Finding:
-        """What `head` declares that `base` does not; of a ladder this rung. Raises `Later` where
-        GitHub cannot say."""
+        """What `head` declares that `base` does not; for a ladder, this rung. Raises `Later` if
+        GitHub does not answer."""
         try:
             return self._finding(repository, base, head, rung)
-        except Refused as error:  # GitHub will not say; trying again would not change that
+        except Refused as error:  # GitHub refuses; a retry would not change that
             words = f"GitHub does not show what this commit changes ({error})."
             return Finding(None, problems=(words,))
         except UNREADABLE as error:
-            # It must not hold up its thread for good.
+            # It must not block its thread forever.
             log.exception("%s could not be read", head)
             words = f"This commit's declaration cannot be read ({type(error).__name__})."
             return Finding(None, problems=(words,))
@@ -72,7 +72,7 @@ class Declared:
     def _entered(
         self, changed: Sequence[str], head: str
     ) -> tuple[results_entries.EnteredFile, ...]:
-        """The results files that the commit brings, examined against what is on the board."""
+        """The commit's results files, checked against the leaderboard."""
         paths = [path for path in changed if _is_results(path)]
         if not paths:
             return ()
@@ -129,8 +129,8 @@ class Declared:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
 
     def fingerprint(self, repository: int, folder: str, head: str, rung: int = 1) -> str | None:
-        """Of the plan that the lab as it is now makes of `folder` at `head`, of a ladder of this
-        rung; None where it makes none. Raises `Later` where GitHub cannot say."""
+        """The fingerprint of the plan that the current lab makes of `folder` at `head` (for a
+        ladder, of this rung); None if it makes none. Raises `Later` if GitHub does not answer."""
         try:
             if (lab := self.lab.now().config) is None:
                 return None
@@ -147,14 +147,10 @@ class Declared:
     ) -> record.Plan:
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        graph = declaration.parse(_declaration(files, name, file), file, lab)
+        text = declaration.read(_declaration(files, name, file), file)
+        graph = declaration.drafted(text, lab)
         sealed = self._sealed(repository, graph)
-        plan = self._resolved(graph, folder, files, sealed, rung)
-        try:
-            files.check()  # also of what nobody has read
-        except Unfit as error:
-            raise BadExperiment([Problem(folder, 1, "", str(error))]) from error
-        return plan
+        return self._resolved(graph, folder, files, sealed, rung)
 
     def _sealed(self, repository: int, graph: Graph) -> Preregistration | None:
         number = graph.experiment.preregistration
@@ -167,7 +163,7 @@ class Declared:
                 f"#{number} is no sealed preregistration of this repository; open one with "
                 "the experiment form, wait for its seal, then push to this branch again"
             )
-            raise BadExperiment([graph.document.problem(("preregistration",), words)])
+            graph.complaints.say(("preregistration",), words)
         return sealed
 
     def _resolved(
@@ -178,25 +174,32 @@ class Declared:
         sealed: Preregistration | None,
         rung: int,
     ) -> record.Plan:
-        """The plan, for which the experiment's own modules and texts are read. What its jobs need
-        of them is kept for these."""
+        """The plan, for which own modules and texts are read. What its jobs need of them is
+        kept."""
         where = ("steps",) if graph.experiment.data is None else ("own",)
         modules = _modules(graph, files)
         if len(modules) > MAX_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
-            raise BadExperiment([graph.document.problem(where, words)])
+            graph.complaints.lose(where, words)
         if (size := sum(entry.size for entry in modules.values())) > MAX_CODE:
             words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
-            raise BadExperiment([graph.document.problem(where, words)])
+            graph.complaints.lose(where, words)
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
-            with _fitting(graph, where):
-                files.lay(laid, list(modules))
-                files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
+            if len(modules) <= MAX_MODULES and size <= MAX_CODE:
+                with _fitting(graph, where):
+                    files.lay(laid, list(modules))
+                    binary = filter(code_digest.BINARY.search, files)  # refused by name
+                    files.mark(laid, binary)
             for names, place in _texts(graph, files):
                 with _fitting(graph, place):
                     files.lay(laid, names)
+            try:
+                files.check()  # also of what nobody has read
+            except Unfit as error:
+                if not any(str(error) == one.message for one in graph.complaints.found):
+                    graph.complaints.add(Problem(folder, None, "", str(error)))
             plan = planner.make_plan(graph, laid, called=folder, sealed=sealed, rung=rung)
             planner.keep(self.store, plan, laid)
             return plan
@@ -204,15 +207,15 @@ class Declared:
 
 @contextmanager
 def _fitting(graph: Graph, place: tuple[str | int, ...]) -> Iterator[None]:
-    """What cannot be laid down is a problem of this place of the declaration."""
+    """Report files that cannot be written at this place of the declaration."""
     try:
         yield
     except Unfit as error:
-        raise BadExperiment([graph.document.problem(place, str(error))]) from error
+        graph.complaints.lose(place, str(error))
 
 
 def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
-    """The experiment's own modules, where anything of them is run."""
+    """The experiment's own modules, if any of them runs."""
     if not any(node.own for node in graph.nodes.values()) and declaration.PYTHON_NAME not in files:
         return {}
     read = (".py", declaration.LOCK_NAME)
@@ -220,7 +223,7 @@ def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
 
 
 def _texts(graph: Graph, files: Tree) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
-    """The experiment's own texts, each with where it is named."""
+    """The experiment's own texts, each with the place that names it."""
     for name, node in graph.nodes.items():
         source = str(node.config["source"]) if node.do == "tokenize" else ""
         if source in files and not planned_steps.is_known(source):
@@ -232,19 +235,19 @@ def _is_results(path: str) -> bool:
 
 
 def _declaration(files: Tree, name: str, file: str) -> str:
-    words = "there is no such file; an experiment is declared in it"
+    words, line = "there is no such file; an experiment is declared in it", None
     if name in files:
         try:
             return files.fetch(name).decode()
         except UnicodeDecodeError:
-            words = "it is not UTF-8 text"
+            words, line = "it is not UTF-8 text", 1
         except Unfit as error:
             words = str(error)
-    raise BadExperiment([Problem(file, 1, "", words)])
+    raise BadExperiment([Problem(file, line, "", words)])
 
 
 def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:
-    """Of each alias that would mean something else now, what differs and what to do."""
+    """For each alias that would change its meaning, what differs and what to do."""
     found = aliases.drifted(aliases.known(store, plan), plan.steps)
     return tuple(
         f"{aliases.sentence(drift, plan.experiment)} What differs: "

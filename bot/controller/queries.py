@@ -1,4 +1,4 @@
-"""Answers what rules ask: of GitHub, and of the lab as it is now."""
+"""Answers questions of rules: about GitHub, and about the current lab."""
 
 import base64
 import secrets
@@ -23,7 +23,7 @@ from runner.store.store import Store
 
 
 class Asked:
-    """Looks up what a rule asked for, and changes nothing."""
+    """Looks up what a rule asks for; changes nothing."""
 
     def __init__(self, store: Store, github: GitHub, turns: Turns | None = None) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class Asked:
         self._planned_by: LabConfig | None = None
 
     def answer(self, id: ThreadId, question: Question) -> Any:
-        """Look one thing up. Raises `Later` where it cannot be known now."""
+        """Look up one answer. Raises `Later` if it cannot be known now."""
         match question:
             case ("issue",):
                 return self._github.issue(id.number)
@@ -81,8 +81,9 @@ class Asked:
         return self._ledger.over_budget(by.id, found, limit, budgets, now)
 
     def _replan(self, id: ThreadId, n: int) -> str | None:
-        """What the lab as it is now would call what a plan is of: the code of this process does not
-        change, so that it is asked once of each commit and of what the lab's files say."""
+        """The fingerprint that the current lab would give a plan. The code of this process does not
+        change, so it is computed once per commit and
+        content of the lab's files."""
         planned = record.require(self._store, f"plans/{id}/{n}", PlanRecord)
         if planned.plan is None:
             return None
@@ -92,7 +93,7 @@ class Asked:
             self._planned_by, self._fingerprints = config, {}
         if known := self._fingerprints.get(key):
             return known
-        if found := self._declared.fingerprint(*key):  # what could not be looked up may yet be
+        if found := self._declared.fingerprint(*key):  # a failed look-up may succeed later
             self._fingerprints[key] = found
         return found
 
@@ -107,6 +108,6 @@ class Asked:
 
 
 def _code() -> str:
-    """100 random bits, as they can be read aloud."""
+    """100 random bits, easy to read aloud."""
     letters = base64.b32encode(secrets.token_bytes(15)).decode().lower()[:20]
     return "-".join(letters[n : n + 4] for n in range(0, 20, 4))

@@ -1,8 +1,8 @@
-"""The loop: look at a thread, decide, act, until nothing is due. Webhooks are hints to look.
+"""The loop: look at a thread, decide, act, until nothing is due. Webhooks are only hints to look.
 
-One thread at a time, one process at a time (a lease says who leads). Who begins to lead looks at
-every thread that the records know; from then on a delivery wakes its thread, whichever process
-took it, and a thread with something due wakes itself.
+One thread at a time, one process at a time (a lease says who leads). A new leader looks at every
+thread in the records; then a delivery wakes its thread, whichever process took it, and a thread
+with something due wakes itself.
 """
 
 import logging
@@ -39,10 +39,10 @@ from runner.schema.record import Isolated
 from runner.store.leases import Leadership, LeaseWatch
 from runner.store.store import Store
 
-MAX_AT_ONCE = 10  # actions of one thread before the others have their turn
-LIST_EVERY = 5.0  # seconds between two looks into the inbox for what another process took
+MAX_AT_ONCE = 10  # actions of one thread before others have their turn
+LIST_EVERY = 5.0  # seconds between two looks for deliveries that another process took
 ONE_ROUND = 5.0  # seconds of looking at threads before the loop comes around
-MAX_ROUNDS = 100  # of one look; more means that two rules disagree
+MAX_ROUNDS = 100  # per look; more means that two rules contradict each other
 RETRY = timedelta(seconds=10)
 ASKED_OF_RAY = lifecycle.Submit | lifecycle.Stop
 
@@ -67,13 +67,13 @@ class Reconciler:
         key: signing.Key | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With a `cluster`, executions begin in the order of `runner.scheduler.queue_order`;
-        without one, all begin when they are approved, and Ray queues them. `isolation` is what code
-        of an experiment's own runs in; without one it is refused. `site` is the address of the
-        lab's own pages, which comments link to. `on_records` is called when facts were added, to
-        redraw what is derived from them. With `sweep_every`, GitHub's lists are looked through for
-        what was missed, and Ray's for what no record names. With `records_branch`, the records of
-        what has ended are copied to a branch; with a `key`, signed files as well."""
+        """With a `cluster`, executions start in the order of `runner.scheduler.queue_order`;
+        without one, all start when they are approved, and Ray queues them. `isolation` is the
+        isolation of own code; without one, own code is refused. `site` is the URL of the lab's
+        pages, for links in comments. `on_records` is called after facts were added, to redraw
+        pages. With `sweep_every`, GitHub's lists are searched for missed events, and Ray's for
+        unknown jobs. With `records_branch`, the records of finished executions are copied to a
+        branch; with a `key`, signed files, too."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
@@ -85,7 +85,7 @@ class Reconciler:
         github.on_write = self._pace.wrote
         self._witness = Witness(store, github, self._pace, key, on=records_branch)
         self._leadership = Leadership(store, "bot", monotonic)
-        self.came_around = monotonic()  # when the loop last did, and all was well
+        self.came_around = monotonic()  # the last time that the loop did without an error
         self._on_records = on_records
         self._added = False
         self._monotonic = monotonic
@@ -96,33 +96,33 @@ class Reconciler:
         self._recorded = _Recorded(store)
         self._quarantine = Quarantine(store, github.now)
         self._sweeper = catch_up.Sweeper(store, github, sweep_every, ray)
-        self.holds = False  # whether it is this process's turn to lead, be GitHub there or not
+        self.holds = False  # whether this process has the lease, even while GitHub does not answer
         self._leads = self._stumbles = False
-        self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
+        self._inbox: set[tuple[ThreadId, str]] = set()  # as of the last listing
         self._listed_at = float("-inf")
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads, as of its last `work`; one that stumbles leads nobody."""
+        """Whether this process leads, as of its last `work`; False after an error."""
         return self._leads and not self._stumbles
 
     def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
-        """Look at a thread, now or a while from now."""
+        """Look at a thread, now or later."""
         with self._woken:
             at = self._monotonic() + after.total_seconds()
             self._due[id] = min(at, self._due.get(id, at))
             self._woken.notify()
 
     def work(self) -> float | None:
-        """Look at the threads that are due, for a while; seconds until there is more to do, None
-        if there will be nothing."""
+        """Look at the threads that are due, for a while. Returns the seconds until there is more to
+        do; None if nothing is planned."""
         try:
             if not self._lead():
                 return 1.0
         except (Later, Refused) as error:
             log.info("GitHub cannot be asked what was missed: %s", error)
             return error.wait.total_seconds() if isinstance(error, Later) else 60.0
-        # Threads with something that lives are due again and again: the round has to end.
+        # Threads with running executions are due again and again: the round has to end.
         until = self._monotonic() + ONE_ROUND
         while self._monotonic() < until and (id := self._next()) is not None:
             with logs.about(thread=id.number):
@@ -141,7 +141,7 @@ class Reconciler:
         return max(0.0, min(waits)) if waits else None
 
     def _lead(self) -> bool:
-        """Whether this process leads; at the beginning, take stock of what is there."""
+        """Whether this process leads; a new leader first takes stock."""
         self.holds = self._leadership.held()
         if not self.holds:
             self._leads = False
@@ -152,7 +152,7 @@ class Reconciler:
         for id in self._sweeper.work():
             self.wake(id)
         now = self._monotonic()
-        if now - self._listed_at >= LIST_EVERY:  # what another process took is in the inbox only
+        if now - self._listed_at >= LIST_EVERY:  # other processes' deliveries are only there
             self._listed_at = now
             waiting = set(inbox_deliveries.waiting(self._store, self._github.id))
             for id, _ in waiting - self._inbox:
@@ -161,7 +161,7 @@ class Reconciler:
         return True
 
     def _take_stock(self) -> None:
-        """Before the first look: do the records go as far as what GitHub and Ray show?"""
+        """Before the first look: are the records as new as GitHub and Ray?"""
         inbox_deliveries.tidy(self._store, self._github.id)
         catch_up.restored(self._store, self._github)
         for id in self._observer.threads():
@@ -169,11 +169,11 @@ class Reconciler:
         self._witness.look()
 
     def look_around(self) -> None:
-        """Something happened to the repository or the installation: look at everything again."""
+        """The repository or the installation changed: look at every thread again."""
         self._leads = False
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set, then let the next one lead."""
+        """Work until `stop` is set, then release the lease."""
         while not stop.is_set():
             wait = self.come_around()
             with self._woken:
@@ -181,10 +181,10 @@ class Reconciler:
         self.release()
 
     def come_around(self) -> float | None:
-        """`work`, whatever happens; seconds until it has more to do."""
+        """`work`, with all errors caught. Returns the seconds until it has more to do."""
         try:
             wait = self.work()
-        except (Exception, SystemExit):  # a full disk, say: nothing is lost by looking again
+        except (Exception, SystemExit):  # such as a full disk: nothing is lost by looking again
             log.exception("the reconciler stumbled; it goes on")
             metrics.STUMBLES.inc()
             self._stumbles = True
@@ -194,12 +194,12 @@ class Reconciler:
         return wait
 
     def release(self) -> None:
-        """Let the next one lead at once."""
+        """Let the next leader take over at once."""
         self._leads = False
         self._leadership.release()
 
     def _next(self) -> ThreadId | None:
-        """The thread that has been due for longest, if one is."""
+        """The thread that has been due for longest; None if none is due."""
         with self._woken:
             id = min(self._due, key=self._due.__getitem__, default=None)
             if id is None or self._due[id] > self._monotonic():
@@ -208,14 +208,14 @@ class Reconciler:
             return id
 
     def _look_safely(self, id: ThreadId) -> None:
-        """Look at a thread, whatever happens, and see to it that it is looked at again."""
+        """Look at a thread, with all errors caught, and plan the next look."""
         try:
             with metrics.looking(Later):
                 again = self._look(id)
         except Later as error:
             log.info("thread %s: GitHub says later: %s", id.number, error)
             self.wake(id, error.wait)
-        except (Exception, SystemExit) as error:  # a thread's words must not end the loop
+        except (Exception, SystemExit) as error:  # a thread's content must not end the loop
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
             wait = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
@@ -235,14 +235,14 @@ class Reconciler:
         with self._quarantine.around(id, turn):
             again = self._look_at(id, {one.name for one in turn} if each else None)
         left = len(inbox_deliveries.unhandled(self._store, id)) if each else 0
-        # What has to wait for its turn to be written is not through with yet.
+        # A write that waits for its turn is still pending.
         if 0 < left < len(waiting):
             return timedelta(0)
         return _soonest(again, self._actor.again(id))
 
     def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
-        """Look at a thread and, if there is an `only`, at no other delivery's commands."""
-        # What may not be written yet: seconds to wait.
+        """Look at a thread; with `only`, ignore other deliveries' commands."""
+        # Keys that may not be written yet: seconds to wait.
         postponed = self._put_off.left(id, self._monotonic())
         for _ in range(MAX_ROUNDS):
             thread, deliveries, due = self._decide(id, only, postponed)
@@ -260,21 +260,21 @@ class Reconciler:
                             log.info("dealt with")
                 break
             if not done:
-                continue  # to what needs not wait
+                continue  # continue with actions that need not wait
             self._wake_named(thread)
             if len(due.actions) > MAX_AT_ONCE:
                 return timedelta(0)  # let the others have their turn
             if all(
                 isinstance(x, Drive) and isinstance(x.action, ASKED_OF_RAY) for x in due.actions
             ):
-                break  # Ray takes its time; what it made of it is seen at the next look
+                break  # Ray is slow; the next look sees the result
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
         later = (timedelta(seconds=wait) for wait in postponed.values())
         return _soonest(due.look_again, *later)
 
     def _act(self, thread: Thread, action: Action, postponed: dict[Key, float]) -> bool:
-        """Do an action. False: it has to wait for its turn to be written, see `postponed`."""
+        """Do an action. False: it has to wait, see `postponed`."""
         level, key = importance(thread, action), getattr(action, "key", None)
         if level is not None and key is not None:
             writes = PICTURE_WRITES if isinstance(action, Picture) else 1
@@ -284,7 +284,7 @@ class Reconciler:
         try:
             self._actor.act(thread, action)
         except Later as error:
-            # A claim that is open is the actor's to finish.
+            # The actor finishes open claims.
             if key and not isinstance(action, Say | Check):
                 postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
             if isinstance(error, Forbidden) or isinstance(action, Picture):
@@ -307,7 +307,7 @@ class Reconciler:
             shown = self._actor.shown.get(id, {})
             thread, deliveries = self._observer.thread(id, shown, answers, only)
             if seen is not None and deliveries != seen:
-                answers.clear()  # they may be older than what has just come in
+                answers.clear()  # they may be older than the newest delivery
                 thread, deliveries = self._observer.thread(id, shown, answers, only)
             seen = deliveries
             due = decide(thread, self._recorded, postponed)
@@ -320,10 +320,11 @@ class Reconciler:
                 answers[question] = self._asked.answer(id, question)
 
     def _carry_on(self, id: ThreadId) -> timedelta | None:
-        """Take the executions a step further, whatever GitHub does; when to come again, if need be.
+        """Advance the executions, whatever GitHub does. Returns when to come again; None if not
+        needed.
 
-        Training that ended is recorded, lost attempts are followed by the next and what was
-        cancelled is stopped, also while a comment's fate is unknown or GitHub is away.
+        Ended training is recorded, lost attempts are followed by the next and cancelled ones are
+        stopped, even while a comment's outcome is unknown or GitHub does not answer.
         """
         thread, _ = self._observer.thread(id, {}, {}, ())
         for write in (voids := list(notices.voids(thread))):
@@ -337,7 +338,7 @@ class Reconciler:
         return POLL_EVERY if live else None
 
     def _wake_named(self, thread: Thread) -> None:
-        """A thread writes only to itself; the issues that its plans name look for themselves."""
+        """A thread writes only to itself; wake the issues that its plans name."""
         if thread.is_pull:
             for issue in {plan.plan.preregistration for plan in thread.plans if plan.plan}:
                 if issue is not None:
@@ -345,12 +346,12 @@ class Reconciler:
 
 
 def _soonest(*waits: timedelta | None) -> timedelta | None:
-    """The shortest of the waits, if there is any."""
+    """The shortest of the waits; None if there is none."""
     return min((wait for wait in waits if wait is not None), default=None)
 
 
 def _tell(action: Action) -> None:
-    """Log and count what was done: never its words, which may be a stranger's."""
+    """Log and count an action, without its text, which may be a stranger's."""
     kind = type(action).__name__.lower()
     metrics.EFFECTS.labels(kind).inc()
     match action:
@@ -363,7 +364,7 @@ def _tell(action: Action) -> None:
 
 
 class _Recorded(Container[str]):
-    """Which records exist, for `in`."""
+    """The existing records, for `in`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

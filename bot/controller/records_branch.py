@@ -1,15 +1,15 @@
-"""Copies the records of what has ended to a branch, so that its history witnesses their time.
+"""Copies the records of finished executions to a branch, whose history proves their time.
 
-One commit an execution, on top of what is there and never by force: its records, plan, approvals
-and preregistration, each under its name in the store and with the same bytes; with a key also the
-files that the lab signs. Nothing is read back: no rule takes a fact from the branch. What belongs
-to no execution that was approved, and what people wrote, is not copied.
+One commit per execution, on top of the branch and never by force: its records, plan, approvals and
+preregistration, each under its name in the store and with the same bytes; with a key, signed files,
+too. Nothing is read back: no rule uses facts from the branch. Records without an approved
+execution, and people's texts, are not copied.
 
     witnessed/<execution>.json      the records are on the branch, at this commit
 
-A death between the commit and that record leaves the commit, or an object that nobody sees; so the
-branch is asked before whether the result is there. Whatever GitHub refuses keeps nobody waiting: it
-is said in the log and by `regatta doctor`, and tried again an hour later.
+A crash between the commit and that record leaves the commit, or an unreachable object; so the bot
+first checks whether the result is on the branch. If GitHub refuses, nothing else waits: the log and
+`regatta doctor` say so, and the bot retries an hour later.
 """
 
 import logging
@@ -33,16 +33,16 @@ from runner.schema.record import run_name
 from runner.store.store import Store, StoreError, StoreFault
 
 BRANCH = "regatta-records"
-# GitHub gives up on a tree after ten seconds, which some hundred files or a few MB take.
+# GitHub gives up on a tree after ten seconds, which about a hundred files or a few MB take.
 MAX_AT_ONCE, MAX_BYTES_AT_ONCE = 50, 1 << 20
 MAX_FILE = 1 << 20  # bytes
-MAX_FILES, MAX_BYTES = 1000, 16 << 20  # of an execution
-WRITES = 3  # of an execution: a tree, a commit, the branch
-MAX_TRIES = 3  # of finding the branch where it is
+MAX_FILES, MAX_BYTES = 1000, 16 << 20  # per execution
+WRITES = 3  # per execution: a tree, a commit, the branch
+MAX_TRIES = 3  # attempts to move the branch if others move it, too
 RETRY = timedelta(seconds=10)
 REFUSED = timedelta(hours=1).total_seconds()  # until the next try
 UNPROCESSABLE = 422
-# Of a curve: they are nobody's words, and to look through them for secrets takes long.
+# Points of a curve: they contain no text, and searching them for secrets takes long.
 POINTS = re.compile(r"(\[\s*\d+,\s*-?[\d.]+(e[+-]?\d+)?\s*\],?\s*)+")
 
 README = """\
@@ -64,19 +64,19 @@ class Witnessed(Record):
     """The records of an execution are on the branch."""
 
     at: Instant
-    commit: str  # of the branch, at which they are there
+    commit: str  # of the branch, with the records
 
 
 class _Odd(Exception):
-    """GitHub does not take what this execution's commit would hold."""
+    """GitHub refuses the content of this execution's commit."""
 
 
 # ── What is copied ───────────────────────────────────────────────────────────────────────────
 
 
 def waiting(store: Store, ends: dict[str, datetime] | None = None) -> dict[str, datetime]:
-    """{execution: when it ended} of those that are not on the branch, oldest first. `ends` is what
-    is known of that; it grows."""
+    """{execution: when it ended} of those that are not on the branch, oldest first. `ends` caches
+    this; it grows."""
     ends = {} if ends is None else ends
     there = set(record.names(store, "witnessed"))
     missing = [id for id in record.names(store, "executions") if id not in there]
@@ -92,15 +92,15 @@ def _end(store: Store, id: str) -> datetime | None:
         result = record.read(store, f"executions/{id}/result", record.Ending)
     except StoreFault:
         raise
-    except StoreError as error:  # its own thread says so; the others are copied
+    except StoreError as error:  # its own thread reports it; the others are copied
         log.warning("%s", error)
         return None
     return result.at if result else None
 
 
 def copied(store: Store, id: str, key: Key | None) -> dict[str, str]:
-    """{path: content} of what the commit of an execution adds; what is too large, or holds a secret
-    that the lab knows, is named in `left-out/`."""
+    """{path: content} that an execution's commit adds; files that are too large, or contain a known
+    secret, are only named in `left-out/`."""
     execution = record.require(store, f"executions/{id}/execution", record.Execution)
     files: dict[str, str] = {}
     left_out: dict[str, dict[str, str | int]] = {}
@@ -132,7 +132,7 @@ def _records(store: Store, execution: record.Execution) -> Iterator[tuple[str, b
 
 
 def _names(store: Store, execution: record.Execution) -> Iterator[str]:
-    """The store's names of what belongs to an execution; some may not be there."""
+    """The names of an execution's files in the store; some may not exist."""
     id, origin, plan = execution.id, execution.origin, execution.plan
     yield from _below(store, f"executions/{id}")
     if origin:
@@ -160,7 +160,7 @@ def _below(store: Store, folder: str) -> Iterator[str]:
 def _signed(
     store: Store, execution: record.Execution, key: Key | None
 ) -> Iterator[tuple[str, bytes]]:
-    """The lab's word on seal, plan and receipt, and the public keys to verify it with."""
+    """Signed files of seal, plan and receipt, and the public keys to verify them."""
     key = signing.in_force(store, key)
     keys = dict.fromkeys([*([key.public] if key else []), *signing.public_keys(store)])
     if keys:
@@ -198,32 +198,32 @@ def _parts(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 class Witness:
-    """Brings one execution after the other to the branch, in the order of their ends."""
+    """Copies one execution after the other to the branch, in the order of their ends."""
 
     def __init__(
         self, store: Store, github: GitHub, pace: Pace, key: Key | None = None, *, on: bool = True
     ) -> None:
-        """If not `on`, nothing is copied."""
+        """Unless `on`, nothing is copied."""
         self._on = on
         self._store = store
         self._github = github
         self._pace = pace
         self._key = key
-        self._stale = True  # there may be more to copy than is known
+        self._stale = True  # whether there may be more to copy
         self._waiting: list[str] = []
         self._ends: dict[str, datetime] = {}
-        self._odd: set[str] = set()  # what failed by its own doing, until this process ends
-        self._next = float("-inf")  # nothing is tried before then
-        self._wait = 0.0  # seconds, the last time that GitHub said later
-        self._refused: str | None = None  # what was said last
+        self._odd: set[str] = set()  # executions that cannot be copied, until this process ends
+        self._next = float("-inf")  # no try before then
+        self._wait = 0.0  # seconds, after the last Later
+        self._refused: str | None = None  # the last message
 
     def look(self) -> None:
-        """Records were added, or somebody else may have copied some."""
+        """Records were added, or another process may have copied some."""
         self._stale = True
 
     def work(self, now: float) -> float | None:
-        """Copy one execution, if it is time; seconds until there is more to do. None: nothing is,
-        or it was refused, and then it is enough to ask again some time."""
+        """Copy one execution, if it is time. Returns the seconds until there is more to do. None:
+        there is nothing, or GitHub refused; then call it again later."""
         if not self._on or (self._refused and now < self._next):
             return None
         if self._stale:
@@ -252,7 +252,7 @@ class Witness:
             self._next = now + self._wait
             log.info("%s is copied to %s later: %s", id, BRANCH, error)
             return self._wait
-        except Exception:  # a record that cannot be read must not keep the others
+        except Exception:  # an unreadable record must not block the others
             log.exception("%s cannot be copied to %s", id, BRANCH)
             self._odd.add(id)
         else:
@@ -274,7 +274,7 @@ class Witness:
         self._refused = why
 
     def _copy(self, id: str) -> str:
-        """Bring an execution to the branch, unless it is there. Raises Later, Refused, _Odd."""
+        """Copy an execution to the branch, unless it is there. Raises Later, Refused, _Odd."""
         files = copied(self._store, id, self._key)
         result = f"records/executions/{id}/result.json"
         mark = result if result in files else f"left-out/{id}.json"
@@ -286,7 +286,7 @@ class Witness:
                 try:
                     self._github.advance(BRANCH, commit)
                 except Refused as refused:
-                    # GitHub says 422 both to who comes too late and to who is not permitted.
+                    # GitHub says 422 both if the branch has moved and if a rule forbids the update.
                     if refused.status != UNPROCESSABLE or self._github.tip(BRANCH) == tip:
                         raise
                     continue
@@ -296,13 +296,13 @@ class Witness:
         raise Later(f"somebody else writes to {BRANCH} all the time")
 
     def _begin(self) -> Tip:
-        """The branch's first commit, which follows from none."""
+        """The branch's first commit, without a parent."""
         try:
             tree = self._github.add_files(None, {"README.md": README})
             commit = self._github.commit("Records of finished executions", tree, [])
             self._github.create_branch(BRANCH, commit)
         except Refused:
-            if there := self._github.tip(BRANCH):  # somebody was faster
+            if there := self._github.tip(BRANCH):  # another process was faster
                 return there
             raise
         return Tip(commit, tree)

@@ -1,11 +1,11 @@
-"""What to do where GitHub and Ray know more than the records: the store is an older copy.
+"""Recovery if GitHub and Ray know more than the records: the store is an older copy.
 
-The bot's own comments carry markers. Before it first acts, it looks at those that were written or
-changed since the records last grew. A marker without a record means that records were lost, and
-the thread is `restored` from then on: its comments are taken for said, so that nothing is posted
-again; nothing that was commanded before is launched; one comment asks to repeat what is still
-wanted. A marker can only stop: whoever forges one, by an edit, starts nothing. Jobs of this store
-in Ray that no record names are stopped.
+The bot's own comments carry markers. Before it first acts, it reads those that were written or
+changed since the newest record. A marker without a record means that records were lost, and the
+thread is `restored` from then on: its comments count as posted, so nothing is posted again; earlier
+commands start nothing; one comment asks people to repeat what they still want. A marker can only
+stop actions: a forged one starts nothing. Jobs of this store in Ray that no record names are
+stopped.
 
     restored/<repository>/<thread>/<n>.json     when, and the keys that were found
 """
@@ -24,7 +24,7 @@ from runner.schema import record
 from runner.schema.record import Claimed
 from runner.store.store import Store
 
-LOOK_BACK = timedelta(days=30)  # where the records do not tell how far they go
+LOOK_BACK = timedelta(days=30)  # if the records do not say how far back to look
 OVERLAP = timedelta(hours=1)
 _MARKER = re.compile(r"<!-- regatta: ([0-9A-Za-z][0-9A-Za-z._-]{0,150}) -->\Z")
 _JOB = re.compile(r"(x[0-9a-f]{16})\.([te]\d+)-([0-9a-f]+)")
@@ -36,11 +36,11 @@ class Restored(Record):
     """Records of this thread were lost."""
 
     at: Instant
-    keys: tuple[str, ...]  # of the bot's comments that no record named
+    keys: tuple[str, ...]  # of the bot's comments without a record
 
 
 def adopt(store: Store, repository: int, comments: Iterable[Found], now: datetime) -> None:
-    """Take the bot's comments that no record names for said."""
+    """Record the bot's comments that no record names as posted."""
     lost: dict[ThreadId, list[str]] = {}
     for comment in comments:
         marker, thread = _MARKER.search(comment.body), ThreadId(repository, comment.number)
@@ -49,7 +49,7 @@ def adopt(store: Store, repository: int, comments: Iterable[Found], now: datetim
         path = f"records/said/{thread}/{marker[1]}"
         if store.read(f"{path}/claim.json") is not None or store.read(f"{path}/done.json"):
             continue
-        # The thread first: should we die here, it is found again, and is not taken for whole.
+        # The thread first: if we crash here, it is found again and does not count as complete.
         if thread not in lost:
             n = len(record.names(store, f"restored/{thread}")) + 1
             record.write(store, f"restored/{thread}/{n}", Restored(at=now, keys=(marker[1],)))
@@ -62,7 +62,7 @@ def adopt(store: Store, repository: int, comments: Iterable[Found], now: datetim
 
 
 def moment(store: Store, id: ThreadId) -> datetime | None:
-    """Since when a thread is restored; None if its records are whole."""
+    """Since when a thread is restored; None if its records are complete."""
     found = record.numbered(store, f"restored/{id}", Restored)
     return found[-1].at if found else None
 
@@ -81,7 +81,8 @@ def stop_orphans(store: Store, ray: RayJobs) -> None:
 
 
 def _is_known(store: Store, folder: str) -> bool:
-    """Whether an attempt of this name and nonce was claimed. What has another name is not ours."""
+    """Whether an attempt with this name and nonce was claimed. Jobs with other names are not
+    ours."""
     job = _JOB.fullmatch(folder)
     if job is None:
         return True

@@ -1,10 +1,10 @@
-"""One budget of writes over all threads, the most important first and nothing starved. Pure: the
-clock is handed in.
+"""One budget of writes for all threads: the most important first, without starvation. Pure: the
+clock is an argument.
 
-GitHub takes 80 writes a minute and 500 an hour and asks whoever writes more to be quiet. So each
-write asks here first. What is less important leaves a share of the budget to what is more
-important; what waits grows in importance, and of equals the one that waits longest is first. Who
-may not write now is told when to come again, and does something else until then.
+GitHub takes 80 writes a minute and 500 an hour and rate-limits clients that write more. So each
+write asks here first. Less important writes leave a share of the budget to more important ones; a
+waiting write grows in importance, and among equals the one that waits longest is first. A write
+that has to wait is told when to ask again, and the bot does something else until then.
 """
 
 from collections import deque
@@ -16,18 +16,18 @@ from bot.model.actions import Action, Check, Drive, Label, Picture, React, Say, 
 from bot.model.keys import Key
 from bot.model.thread import Thread
 
-LIMITS = ((60.0, 80), (3600.0, 500))  # (seconds, writes in any such span)
-SHARES = (0.5, 0.8, 1.0)  # of a limit that may be in use for something of this importance
-FIGURES, STATE, ANSWER = range(3)  # importances
-GROWS_AFTER = 300.0  # seconds of waiting by which an importance is one higher
-SHORTEST = 0.05  # seconds to wait; less is no wait by a clock that is read twice
-FORGOTTEN_AFTER = 60.0  # seconds after its time at which who did not come again is not expected
+LIMITS = ((60.0, 80), (3600.0, 500))  # (seconds, maximum writes in any such span)
+SHARES = (0.5, 0.8, 1.0)  # of a limit, up to which a write of each importance may use it
+FIGURES, STATE, ANSWER = range(3)  # levels of importance
+GROWS_AFTER = 300.0  # seconds of waiting that raise the importance by one
+SHORTEST = 0.05  # minimum wait in seconds
+FORGOTTEN_AFTER = 60.0  # seconds after its time; then a write that did not ask again is forgotten
 LONGEST_RETRY = timedelta(minutes=5)
 PICTURE_WRITES = 4  # a blob, a tree, a commit, a reference
 
 
 def importance(thread: Thread, action: Action) -> int | None:
-    """How important it is that an action becomes visible soon; None: it writes nothing there."""
+    """How soon an action should become visible; None: it writes nothing to GitHub."""
     match action:
         case Write() | Drive():
             return None
@@ -46,7 +46,7 @@ class _Waiting:
     importance: int
     writes: int
     since: float
-    expected: float = 0.0  # when it was told to come again
+    expected: float = 0.0  # when it was told to ask again
 
     def grown(self, now: float) -> int:
         """Its importance by now."""
@@ -54,22 +54,21 @@ class _Waiting:
 
 
 class PutOff:
-    """What GitHub did not take is put off, each time for longer, so that it holds up nothing else
-    on its thread. A claim that is open is `bot.controller.effects`'s to say again, and not among
-    this."""
+    """Writes that GitHub refused for now. They wait, each time longer, and do not block the rest of
+    their thread. `bot.controller.effects` retries open claims; they are not here."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[Hashable, Key], tuple[float, float]] = {}  # (when, seconds)
 
     def put(self, of: Hashable, key: Key, wait: timedelta, now: float) -> float:
-        """Put off `key` of a thread for at least so long; seconds."""
+        """Postpone `key` of a thread for at least `wait`. Returns the seconds."""
         _, before = self._until.get((of, key), (0.0, 0.0))
         seconds = max(wait.total_seconds(), min(2 * before, LONGEST_RETRY.total_seconds()))
         self._until[of, key] = (now + seconds, seconds)
         return seconds
 
     def left(self, of: Hashable, now: float) -> dict[Key, float]:
-        """What of a thread is put off: seconds that are left."""
+        """The postponed keys of a thread: remaining seconds."""
         return {
             key: until - now
             for (thread, key), (until, _) in self._until.items()
@@ -82,7 +81,7 @@ class PutOff:
 
 
 class Pace:
-    """What was written lately, and who waits to write."""
+    """Recent writes, and who waits to write."""
 
     def __init__(self, limits: tuple[tuple[float, int], ...] = LIMITS) -> None:
         self._limits = limits
@@ -90,7 +89,7 @@ class Pace:
         self._waiting: dict[Hashable, _Waiting] = {}
 
     def wrote(self, now: float) -> None:
-        """Something was written."""
+        """Count a write."""
         self._written.append(now)
         longest = max(span for span, _ in self._limits)
         while self._written[0] <= now - longest:
@@ -98,7 +97,7 @@ class Pace:
 
     def wait(self, what: Hashable, importance: int, now: float, writes: int = 1) -> float:
         """Seconds until `what` should ask again; 0.0: it may write now, and is expected to."""
-        # Who does not come again wants it no more.
+        # A writer that does not ask again no longer wants to write.
         soon = now - FORGOTTEN_AFTER
         self._waiting = {x: one for x, one in self._waiting.items() if one.expected >= soon}
         mine = self._waiting.setdefault(what, _Waiting(importance, writes, since=now))
@@ -123,7 +122,8 @@ class Pace:
         return wait
 
     def _wait_in(self, span: float, most: int, wanted: int, now: float) -> float:
-        """Seconds until at most `most` are written in a span, the `wanted` next ones included."""
+        """Seconds until at most `most` writes are in a span, with the next `wanted` ones
+        included."""
         used = [at for at in self._written if at > now - span]
         over = len(used) + wanted - most
         if over <= 0 or not used:

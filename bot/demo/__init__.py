@@ -1,1 +1,1 @@
-"""The lab's story, played on this machine."""
+"""The demo: the lab's story, played on this machine."""

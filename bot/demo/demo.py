@@ -1,8 +1,7 @@
-"""`regatta demo`: the lab's whole story with real parts, told in the terminal as it happens.
+"""`regatta demo`: the lab's whole story with real parts, shown in the terminal as it happens.
 
 The supervisor owns the children (sandbox, Ray, bot; `bot.demo.stage`) and plays the people through
-the sandbox's REST API. What the bot does is seen where people would see it: in threads, labels and
-checks.
+the sandbox's REST API. It observes the bot where people would: in threads, labels and checks.
 """
 
 import json
@@ -30,7 +29,7 @@ from runner.store.store import Store
 
 STEPS = "experiments/wide-or-deep"
 EXPERIMENT = "experiments/warm-learning-rate/experiment.yaml"
-APPROVED = "· approved by grace"  # in the comment that follows an execution
+APPROVED = "· approved by grace"  # in the status comment of an execution
 BEGUN = ("experiment: running", "experiment: done")
 TRAINING_MAY_TAKE = 600.0
 HYPOTHESIS = (
@@ -50,7 +49,7 @@ PREDICTIONS = """\
 
 
 def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
-    """Play the story; the process's exit code: 0, or 1 if a beat was missed."""
+    """Play the story. Returns the exit code: 0, or 1 if a beat was missed."""
     console = Console(highlight=False)
     story = Story(console)
     missed: str | None = None
@@ -119,7 +118,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     lab.comment("grace", pull, f"Looks good.\n\n{lab.line(pull)}")
     story.wait(
         "Grace, a maintainer, copies the plan's line",
-        # Where the bot is slow and training quick, nobody sees it run.
+        # If the bot is slow and training fast, nobody sees it run.
         lambda: lab.said(pull, APPROVED) and lab.label(issue) in BEGUN,
     )
     approved = lab.said(pull, APPROVED)
@@ -149,8 +148,8 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
 
 
 def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
-    """An experiment with code of its own: planned in its thread, run in isolation where that works
-    on this machine, and else by who has written it."""
+    """An experiment with own code: planned in its thread, run isolated if that works on this
+    machine, otherwise run by its author."""
     folder = root / STEPS
     files = {
         f"{STEPS}/{path.name}": path.read_text() for path in folder.iterdir() if path.is_file()
@@ -187,7 +186,7 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
 
 
 def _compared(place: Path) -> str | None:
-    """What the step `compare` of the store's one execution has written; None before it has."""
+    """The output of the step `compare` in the store's one execution; None until it exists."""
     if not place.is_dir():
         return None
     store = Store(place)
@@ -213,8 +212,8 @@ def _form() -> str:
 def _propose(
     lab: Lab, title: str, words: str, branch: str, files: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Ada pushes a branch with these files to her fork and opens a pull request; its number and
-    head."""
+    """Ada pushes a branch with these files to her fork and opens a pull request. Returns its number
+    and head."""
     fork = lab.ask("ada", "POST", "/forks")["full_name"]
 
     def ask(method: str, path: str, body: Any = None) -> Any:
@@ -234,14 +233,14 @@ def _propose(
 
 
 def _watch(lab: Lab, story: Story) -> None:
-    """A progress bar from the records and the job's metrics, until the execution ended."""
+    """A progress bar from the records and the job's metrics, until the execution ends."""
     store = Store(lab.home / "store")
     leases = LeaseWatch(store)
     until = time.monotonic() + TRAINING_MAY_TAKE
     with terminal.Watching(story.console) as watching:
         while time.monotonic() < until:
             for name in record.names(store, "executions"):
-                # What has become of the job is not asked: records and leases say enough.
+                # The job's status is not needed: records and leases are enough.
                 facts = effects.observe(store, lambda _: "unreachable", leases, name)
                 if facts.result:
                     return

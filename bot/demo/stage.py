@@ -1,5 +1,5 @@
-"""The demo's stage: sandbox, Ray and bot as children of this process, what the people and the bot
-do there through the REST API, and the story as it is told in the terminal."""
+"""The demo's stage: sandbox, Ray and bot as children of this process, the people's and the bot's
+actions through the REST API, and the story in the terminal."""
 
 import contextlib
 import os
@@ -21,11 +21,11 @@ from runner.execution.local_ray import LocalRay, free_ports, local_ray
 from runner.lib import process_tree
 
 NAME = "regatta-lab/lab"
-PATIENCE = 180.0  # seconds for the bot to answer; a busy machine takes its time
+PATIENCE = 180.0  # seconds for the bot to answer, also on a busy machine
 
 
 class Missed(Exception):
-    """A beat did not come; the message says what was waited for."""
+    """A beat did not happen; the message says what was expected."""
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Story:
     last: float = field(default_factory=time.monotonic)
 
     def beat(self, name: str, link: str | None) -> None:
-        """Tick a beat off."""
+        """Mark a beat as done."""
         now = time.monotonic()
-        seconds = round(now - self.last, 1)  # since the beat before
+        seconds = round(now - self.last, 1)  # since the previous beat
         self.beats.append({"name": name, "link": link, "seconds": seconds})
         line = Text("✓ ", style="bold green")
         line.append(name, style="bold")
@@ -50,18 +50,18 @@ class Story:
         self.last = now
 
     def wait(self, for_what: str, look: Callable[[], Any], patience: float = PATIENCE) -> Any:
-        """What `look` returns once it returns something. Raises Missed."""
+        """Poll `look` until it returns something. Raises Missed."""
         until = time.monotonic() + patience
         with self.console.status(f"[dim]{for_what} …"):
             while time.monotonic() < until:
-                with contextlib.suppress(httpx.TransportError):  # a page that is just redrawn
+                with contextlib.suppress(httpx.TransportError):  # a page that is being redrawn
                     if found := look():
                         return found
                 time.sleep(0.3)
         raise Missed(f"{for_what}: it did not happen within {patience:.0f} s")
 
     def report(self, missed: str | None) -> dict[str, Any]:
-        """For `REPORT=`."""
+        """The content of the file for `REPORT=`."""
         return {
             "beats": self.beats,
             "seconds": round(time.monotonic() - self.began, 1),
@@ -71,7 +71,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Lab:
-    """Where everything is."""
+    """The addresses of everything."""
 
     home: Path
     sandbox: str
@@ -93,7 +93,7 @@ class Lab:
         repository: str = NAME,
         **query: str,
     ) -> Any:
-        """What a person asks of the REST API, of the lab's repository or of a fork."""
+        """Send a person's request to the REST API, for the lab's repository or a fork."""
         answer = self.api.request(
             method,
             f"{self.sandbox}/api/v3/repos/{repository}{path}",
@@ -105,27 +105,27 @@ class Lab:
         return answer.json()
 
     def comment(self, who: str, number: int, body: str) -> str:
-        """Have a person comment on a thread; where it is to be seen."""
+        """Post a person's comment on a thread. Returns its URL."""
         return str(self.ask(who, "POST", f"/issues/{number}/comments", {"body": body})["html_url"])
 
     def said(self, number: int, words: str) -> str | None:
-        """Where the bot said something with `words` on a thread; None if it has not."""
+        """The URL of the bot's comment with `words` on a thread; None if there is none."""
         found = (one["html_url"] for one in self._comments(number) if words in one["body"])
         return next(found, None)
 
     def line(self, number: int) -> str | None:
-        """The line that approves the newest plan of a pull request, as its comment shows it."""
+        """The line that approves the newest plan of a pull request, from the plan's comment."""
         plans = [x["body"] for x in self._comments(number) if x["body"].startswith("### Plan ")]
         found = re.findall(r"^/run \S+$", plans[-1], re.MULTILINE) if plans else []
         return found[-1] if found else None
 
     def _comments(self, number: int) -> list[Any]:
-        """The bot's, oldest first."""
+        """The bot's comments, oldest first."""
         found = self.ask("ada", "GET", f"/issues/{number}/comments", per_page="100")
         return [comment for comment in found if comment["user"]["type"] == "Bot"]
 
     def label(self, number: int) -> str | None:
-        """The lab's label on an issue, if it has one of them."""
+        """The lab's label on an issue; None if there is none."""
         labels = self.ask("ada", "GET", f"/issues/{number}/labels")
         ours = [label["name"] for label in labels if label["name"].startswith("experiment: ")]
         return ours[0] if len(ours) == 1 else None
@@ -145,7 +145,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
     environment = surroundings() | {
         "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
         "REGATTA_GITHUB_TOKEN": secrets.token_hex(16),
-        "REGATTA_BOT": "regatta-lab[bot]",  # whom the sandbox takes the token for
+        "REGATTA_BOT": "regatta-lab[bot]",  # the sandbox's name for the token's user
     }
     options = [
         *("--root", str(home / "sandbox")),
@@ -174,7 +174,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
 
 
 def surroundings() -> dict[str, str]:
-    """Of this process's environment, what the children need and no secret is in."""
+    """The parts of this process's environment that the children need, without secrets."""
     names = ("PATH", "HOME", "LANG")
     return {name: os.environ[name] for name in names if name in os.environ}
 
@@ -182,7 +182,7 @@ def surroundings() -> dict[str, str]:
 def child(
     home: Path, command: str, options: list[str], environment: dict[str, str]
 ) -> AbstractContextManager[object]:
-    """One of our own commands as a child that ends with us, its output in `<command>.log`."""
+    """One of our own commands as a child that ends with us, with its output in `<command>.log`."""
     told = [sys.executable, "-m", "bot", command, *options]
     return process_tree.kept(
         told, home / f"{command}.scratch", home / f"{command}.log", environment

@@ -1,1 +1,1 @@
-"""The server that puts them together; imported by demo, CLI and tests only."""
+"""The stand-in for GitHub; imported by demo, CLI and tests only."""

@@ -1,4 +1,4 @@
-"""The sandbox as a web server on 127.0.0.1: the app, and how it is started and stopped."""
+"""The sandbox as a web server on 127.0.0.1: the app, and how it starts and stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bot.fake_github.world.state import Clock, stamp
 __all__ = ["Clock", "Sandbox", "create_app", "make_sandbox", "running", "serve"]
 
 HOST = "127.0.0.1"
-switches = APIRouter(prefix="/_sandbox")  # what only a sandbox has: its clock can be moved; faults
+switches = APIRouter(prefix="/_sandbox")  # only in a sandbox: moving its clock, faults
 
 
 def create_app(sandbox: Sandbox) -> ASGIApp:
@@ -33,7 +33,7 @@ def create_app(sandbox: Sandbox) -> ASGIApp:
 
 
 def repository_app(sandbox: Sandbox, site: views.Pages) -> ASGIApp:
-    """The operations, and the pages of the one repository that a sandbox begins with."""
+    """The operations and pages of a sandbox's one repository."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sandbox = sandbox
     answer_errors(app, site.refusal)
@@ -81,9 +81,9 @@ def serve(sandbox: Sandbox, *, port: int = 0, ready: Callable[[str], None] | Non
 def running(
     sandbox: Sandbox, *, port: int = 0, wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app
 ) -> Iterator[str]:
-    """Serve in a thread of this process for the length of a `with` block; yields the URL.
+    """Serve in a thread of this process during a `with` block; yields the URL.
 
-    `wrap` puts something around the app, a test's recorder for example."""
+    `wrap` wraps the app, for example in a test's recorder."""
     config, bound = _bind(sandbox, port, wrap)
     server = uvicorn.Server(config)
     with bound, start_blocking_portal(name="sandbox") as portal:
@@ -99,7 +99,7 @@ def running(
 def _bind(
     sandbox: Sandbox, port: int, wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app
 ) -> tuple[uvicorn.Config, socket.socket]:
-    """Take the port at once, so that the world knows its address before anybody asks."""
+    """Bind the port at once, so that the world knows its address before any request."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind((HOST, port))

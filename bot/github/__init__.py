@@ -1,6 +1,6 @@
-"""Speaking to GitHub. PyGithub makes every request; this room holds it to the lab's manners
-(`connection`, `place`), dates and renews its tokens (`credentials`), and says what the lab asks and
-does in the lab's own words (`lists`, `branches`, `words`). Nothing else imports PyGithub."""
+"""The client for GitHub. PyGithub makes every request; this room adds clock, limits and error types
+(`connection`, `place`), creates and renews tokens (`credentials`), and offers the lab's operations
+(`lists`, `branches`, `words`). Nothing else imports PyGithub."""
 
 from bot.github.connection import Bearer, Forbidden, Gone, Later, Line, Refused
 from bot.github.credentials import AppAuth

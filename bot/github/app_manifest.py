@@ -1,12 +1,12 @@
-"""The lab's GitHub App: which permissions it has, which events it hears, and what each is for.
+"""The lab's GitHub App: its permissions and events, and what each is for.
 
-One table, from which the manifest is made, against which `regatta doctor` holds an installation,
-and which docs/permissions.md explains.
+The manifest is made from this table, `regatta doctor` compares an installation with it, and
+docs/permissions.md explains it.
 """
 
 from typing import Any
 
-# Permission → level and what it is for. `read` is enough where nothing is ever written.
+# Permission → level and purpose. `read` is enough where nothing is ever written.
 PERMISSIONS: dict[str, tuple[str, str]] = {
     "metadata": ("read", "who somebody is here: roles are asked for when they matter"),
     "contents": ("write", "reads declarations, keeps pictures, copies records to a branch"),
@@ -14,7 +14,7 @@ PERMISSIONS: dict[str, tuple[str, str]] = {
     "pull_requests": ("write", "reads heads, reviews and commits; comments on pull requests"),
     "checks": ("write", "the plan's check and one for each execution, with their buttons"),
 }
-# Event → what it tells.
+# Event → what it reports.
 EVENTS: dict[str, str] = {
     "issues": "preregistrations, and what becomes of them",
     "issue_comment": "commands",
@@ -26,7 +26,7 @@ EVENTS: dict[str, str] = {
 
 
 def manifest(name: str, url: str) -> dict[str, Any]:
-    """What GitHub's form for a new App takes; `url` is where the bot answers, without a path."""
+    """The content of GitHub's form for a new App; `url` is the bot's URL, without a path."""
     url = url.rstrip("/")
     return {
         "name": name,
@@ -50,5 +50,5 @@ def lacking(granted: dict[str, str]) -> dict[str, str]:
 
 
 def needless(granted: dict[str, str]) -> dict[str, str]:
-    """The permissions that an installation has and the lab has no use for."""
+    """The permissions that an installation has and the lab does not need."""
     return {name: level for name, level in granted.items() if name not in PERMISSIONS}

@@ -1,5 +1,5 @@
-"""A branch of the bot's own, written through GitHub's database of git objects: no clone, no git
-command, and never by force, so that what is there stays."""
+"""Writes the bot's branch through GitHub's database of git objects: no clone, no git command, and
+never by force, so that existing commits stay."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Branches(Lists):
     """Reads and moves a branch."""
 
     def tip(self, branch: str) -> Tip | None:
-        """Where a branch is; None if there is none."""
+        """The tip of a branch; None if there is none."""
         try:
             commit = self._there.get_git_ref(f"heads/{branch}").object.sha
         except Gone:
@@ -39,8 +39,8 @@ class Branches(Lists):
         return found.sha if found else None
 
     def add_files(self, tree: str | None, files: Mapping[str, str]) -> str:
-        """The tree that has these files besides those of `tree`. Raises Refused, also where they
-        are too many at once."""
+        """Add these files to `tree`. Returns the new tree's id. Raises Refused, also if they are
+        too many at once."""
         entries = [
             {"path": path, "mode": "100644", "type": "blob", "content": text}
             for path, text in files.items()
@@ -49,18 +49,18 @@ class Branches(Lists):
         return str(self._write("add_files", "POST", "/git/trees", asked)["sha"])
 
     def commit(self, message: str, tree: str, parents: Sequence[str]) -> str:
-        """A new commit, on no branch yet. Author and time are left to GitHub, which signs what an
-        App commits in this way."""
+        """Create a commit, on no branch yet. GitHub sets author and time, and signs an App's
+        commits."""
         asked = {"message": message, "tree": tree, "parents": list(parents)}
         return str(self._write("commit", "POST", "/git/commits", asked)["sha"])
 
     def create_branch(self, branch: str, commit: str) -> None:
-        """A new branch. Raises Refused (422) if there is one of that name."""
+        """Create a branch. Raises Refused (422) if the name is taken."""
         self._create_ref(f"refs/heads/{branch}", commit)
 
     def advance(self, branch: str, commit: str) -> None:
-        """Let a branch go on to a commit. Raises Refused (422) if that does not follow from where
-        the branch is, or a rule of the repository forbids it."""
+        """Move a branch forward to a commit. Raises Refused (422) if that is not a fast-forward, or
+        a rule of the repository forbids it."""
         asked = {"sha": commit, "force": False}
         self._write("advance", "PATCH", f"/git/refs/heads/{quote(branch)}", asked)
 
@@ -68,12 +68,12 @@ class Branches(Lists):
         self._write("create_ref", "POST", "/git/refs", {"ref": ref, "sha": commit})
 
     def _content(self, path: str, ref: Opt[str] = NotSet) -> ContentFile | None:
-        """A file as it is at a commit, or on the default branch; None if there is none."""
+        """A file at a commit, or on the default branch; None if there is none."""
         found = self._at(path, ref)
         return None if isinstance(found, list) else found
 
     def _listed(self, folder: str, ref: str) -> list[ContentFile]:
-        """What is in a folder at a commit; nothing where there is no such folder."""
+        """The content of a folder at a commit; empty if there is no such folder."""
         found = self._at(folder, ref)
         return found if isinstance(found, list) else []
 
@@ -85,7 +85,7 @@ class Branches(Lists):
 
 
 def blob_id(content: bytes, like: str | None = None) -> str:
-    """Git's id of a file with this content, in SHA-1 or, where `like` is, in SHA-256."""
+    """Git's id of a file with this content, in SHA-1 or, if `like` is, in SHA-256."""
     long = like is not None and len(like) == 64
     digest = hashlib.sha256() if long else hashlib.sha1(usedforsecurity=False)
     digest.update(b"blob %d\0" % len(content) + content)

@@ -1,7 +1,7 @@
-"""Files of a stranger's commit, fetched by SHA through the base repository. Each is what the
-commit's tree says it is: its bytes are compared with its git blob hash. They are counted while they
-come, and links, submodules, pointers to Git LFS and odd modes or names are refused in words. What
-is fetched is read, and never run."""
+"""Fetches files of a stranger's commit by SHA through the base repository. Each file's bytes are
+compared with its git blob hash in the commit's tree. They are counted while they arrive; links,
+submodules, pointers to Git LFS and odd modes or names are refused with a reason. Fetched files are
+read, and never run."""
 
 import re
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from pathlib import Path
 from bot.github import Entry, GitHub
 from bot.github.branches import blob_id
 
-MAX_FILES = 200  # that are fetched of one commit
-MAX_BYTES = 5_000_000  # of one file
+MAX_FILES = 200  # fetched per commit
+MAX_BYTES = 5_000_000  # per file
 MAX_ENTRIES = 10_000  # in the experiment's folder
 LFS = b"version https://git-lfs.github.com/spec/"
 KINDS = {
@@ -23,14 +23,14 @@ PLAIN = re.compile(r"[^\x00-\x1f\x7f\\]{1,400}")
 
 
 class Unfit(Exception):
-    """A file that the lab does not take; the message is the whole sentence."""
+    """The lab does not accept a file; the message is a whole sentence."""
 
 
 class Tree(dict[str, Entry]):
     """The files of one folder of a commit, by their names in it."""
 
     def __init__(self, github: GitHub, commit: str, folder: str) -> None:
-        """List the folder, the whole tree if it is "". Raises `bot.github.Later` and `Refused`."""
+        """List the folder; "" is the whole tree. Raises `bot.github.Later` and `Refused`."""
         self.folder = folder
         within = f"{folder}/" if folder else ""
         self._github = github
@@ -42,14 +42,14 @@ class Tree(dict[str, Entry]):
         )
 
     def check(self) -> None:
-        """Raises Unfit where anything in the folder is no regular file with a plain name."""
+        """Raises Unfit unless everything in the folder is a regular file with a plain name."""
         if len(self) > MAX_ENTRIES:
             raise Unfit(f"{self.folder} has {len(self):,} files; {MAX_ENTRIES:,} is most")
         for name, entry in sorted(self.items()):
             self._fit(name, entry)
 
     def fetch(self, name: str, most: int = MAX_BYTES) -> bytes:
-        """The bytes of a file of `most` bytes. Raises Unfit."""
+        """The bytes of a file, at most `most`. Raises Unfit."""
         entry = self[name]
         self._fit(name, entry)
         if entry.size > most:
@@ -71,7 +71,7 @@ class Tree(dict[str, Entry]):
                 raise Unfit(_name(name)) from error
 
     def mark(self, folder: Path, names: Iterable[str]) -> None:
-        """Leave empty files with these names, in folders that `lay` has made. Raises Unfit."""
+        """Write empty files with these names, into folders that `lay` has made. Raises Unfit."""
         for name in names:
             self._fit(name, self[name])
             try:

@@ -1,11 +1,11 @@
-"""PyGithub's requests, with manners: GitHub's clock, its limits, and failures sorted into four.
+"""PyGithub's requests with GitHub's clock, its limits, and four types of failure.
 
-`Gone` and `Refused` are final; `Later` is not, and after it nobody knows whether a write took
-effect; after `Forbidden`, which may last until somebody gives a permission, it has not.
+`Gone` and `Refused` are final. After `Later`, which is not, nobody knows whether a write took
+effect. After `Forbidden`, which may last until somebody gives a permission, it has not.
 
-PyGithub of itself repeats a request where a 301 points, and sleeps on a 202. Where a write goes
-must not be for others to say, and nobody else may wait meanwhile. So each answer is looked at
-before PyGithub sees it, and what is no plain answer is raised here.
+By itself PyGithub repeats a request at the target of a 301, and sleeps on a 202. But others must
+not decide where a write goes, and other requests must not wait meanwhile. So each answer is checked
+before PyGithub sees it, and unusual answers are raised here.
 """
 
 import logging
@@ -34,12 +34,12 @@ API = "https://api.github.com"
 PAGE = 100
 TIMEOUT = 20  # seconds for one request
 RETRY = timedelta(seconds=10)
-SLOW_DOWN = timedelta(seconds=60)  # where GitHub limits and does not say for how long
+SLOW_DOWN = timedelta(seconds=60)  # for rate limits without a duration
 MOVED = (301, 302, 307, 308)
-# What GitHub says with a 403 where no permission would help.
+# Messages of a 403 that no permission would change.
 FINAL = ("locked", "must authenticate via a GitHub App", "Invalid app_id")
 
-# Below INFO, PyGithub logs answers that hold tokens; its own handler redacts and escapes nothing.
+# Below INFO, PyGithub logs answers with tokens; its own handler redacts and escapes nothing.
 logging.getLogger("github").setLevel(logging.INFO)
 logging.getLogger("github").handlers.clear()
 _injecting = threading.Lock()
@@ -47,15 +47,15 @@ C = TypeVar("C", HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass)
 
 
 class Later(Exception):
-    """GitHub could not be reached, was broken, or told us to wait. The outcome is unknown."""
+    """GitHub did not answer, failed, or told us to wait. The outcome is unknown."""
 
     def __init__(self, message: str, wait: timedelta = RETRY) -> None:
         super().__init__(message)
-        self.wait = wait  # before it makes sense to ask again
+        self.wait = wait  # before a retry makes sense
 
 
 class Refused(Exception):
-    """GitHub said no for good (a 4xx); the message is GitHub's."""
+    """GitHub refused for good (a 4xx); the message is GitHub's."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -63,44 +63,44 @@ class Refused(Exception):
 
 
 class Gone(Refused):
-    """What was asked about is not there (404, 410)."""
+    """The subject of the request does not exist (404, 410)."""
 
 
 class Forbidden(Later):
-    """This request, and no other, is not permitted (a 403 that is no limit); nothing took effect.
-    An operator may mend that."""
+    """Only this request is not permitted (a 403 that is no limit); nothing took effect. An operator
+    may fix that."""
 
 
 class Unauthorized(Later):
-    """The token is not, or no longer, good (401); nothing took effect."""
+    """The token is not valid, or no longer (401); nothing took effect."""
 
 
 class Moved(Later):
-    """What was asked about has another address now; nothing took effect."""
+    """The subject of the request has another address now; nothing took effect."""
 
     def __init__(self, path: str | None) -> None:
         where = f"to {path}" if path else "out of GitHub's API, as that of a proxy may"
         super().__init__(f"the answer leads {where}")
-        self.path = path  # below the API's address; None where it leads out of it
+        self.path = path  # below the API's URL; None if it is outside
 
 
 class Bearer(Auth):
-    """Speaks with the token that `credentials` hands out for each request, and holds no other."""
+    """Authenticates each request with the token that `credentials` returns; stores no token."""
 
     token_type = "Bearer"
 
     def __init__(
         self, credentials: Callable[[], str], renew: Callable[[str], None] | None = None
     ) -> None:
-        """`renew` is told of a token that GitHub did not take: the next one is another. Without it,
-        or one of the credentials' own, there is no other."""
+        """`renew` is called with a token that GitHub refused; then `credentials` returns another
+        one. Without `renew` here or in the credentials, no other token is tried."""
         self.credentials = credentials
         self.renew = renew or getattr(credentials, "renew", None)
         self.last = ""
 
     @property
     def token(self) -> str:
-        """For the next request. Raises Later where there is none."""
+        """The token for the next request. Raises Later if there is none."""
         self.last = self.credentials()
         return self.last
 
@@ -125,7 +125,7 @@ class Line(Requester):
             look = {"getresponse": lambda on: self._exchange(on, partial(plain.getresponse, on))}
             return type(plain.__name__, (plain,), look)
 
-        with _injecting:  # into this class; PyGithub's own stays as it is
+        with _injecting:  # into this class; PyGithub's own stays unchanged
             self.injectConnectionClasses(
                 guarded(HTTPRequestsConnectionClass), guarded(HTTPSRequestsConnectionClass)
             )
@@ -136,14 +136,14 @@ class Line(Requester):
                 user_agent="regatta",
                 per_page=PAGE,
                 verify=True,
-                retry=None,  # else a POST is sent again after a 502
+                retry=None,  # otherwise a POST is repeated after a 502
                 pool_size=None,
-                seconds_between_requests=0,  # `bot.controller.write_budget` knows better
+                seconds_between_requests=0,  # `bot.controller.write_budget` decides
                 seconds_between_writes=0,
                 lazy=True,
                 api_version="2022-11-28",
             )
-            self.resetConnectionClasses()  # else each request has a connection of its own
+            self.resetConnectionClasses()  # otherwise each request has a connection of its own
 
     @property
     def answered(self) -> bool:
@@ -151,25 +151,25 @@ class Line(Requester):
         return self._date is not None
 
     def now(self) -> datetime:
-        """GitHub's time: its last answer's `Date` and what has passed since."""
+        """GitHub's time: its last answer's `Date` plus the time since."""
         if self._date is None:
             raise AssertionError("nothing has been asked of GitHub yet")
         date, seen = self._date
         return date + timedelta(seconds=self._monotonic() - seen)
 
     def get(self, path: str, **query: str) -> Any:
-        """What is answered to one question."""
+        """The JSON answer to a GET."""
         return self.requestJsonAndCheck("GET", path, query)[1]
 
     def repository(self, name: str) -> Repository:
-        """PyGithub's repository of this name; nothing is asked yet."""
+        """PyGithub's repository with this name; sends no request."""
         return Repository(self, url=f"/repos/{name}")
 
     def requestJsonAndCheck(
         self, verb: str, url: str, *rest: Any, **more: Any
     ) -> tuple[dict[str, Any], Any]:
-        """All of PyGithub's operations come through here. A token that GitHub does not take is
-        renewed once, and sent to GitHub only."""
+        """All of PyGithub's operations come through here. A refused token is renewed once, and sent
+        to GitHub only."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             raise Moved(None)
         try:
@@ -190,10 +190,10 @@ class Line(Requester):
         try:
             answered = send()
         except (requests.RequestException, OSError) as error:
-            # `from None`: what requests says of a header may hold the token.
+            # `from None`: the message of requests about a header may contain the token.
             raise Later(f"{about}: {type(error).__name__}") from None
         answer = answered.response
-        with suppress(ValueError, TypeError):  # no date, or none that can be read
+        with suppress(ValueError, TypeError):  # no date, or an invalid one
             date = parsedate_to_datetime(answer.headers.get("date", ""))
             self._date = (date, self._monotonic())
         if answer.status_code in MOVED:
@@ -203,7 +203,7 @@ class Line(Requester):
             raise self._sorted(answer)
         if answer.status_code == 202 and on.verb == "GET":
             raise Later(f"{about}: it is not computed yet")
-        with suppress(ValueError):  # a body that broke off
+        with suppress(ValueError):  # a truncated body
             if answer.status_code == 204 or on.verb == "DELETE" or answer.json() is not None:
                 return answered
         raise Later(f"{about}: the answer cannot be read")
@@ -231,7 +231,7 @@ class Line(Requester):
         return Refused(status, message)
 
     def _limited(self, headers: Mapping[str, str], message: str) -> timedelta | None:
-        """How long a rate limit asks us to wait; None if this is none."""
+        """How long a rate limit asks us to wait; None if it is no rate limit."""
         if (after := headers.get("retry-after", "")).isdigit():
             return timedelta(seconds=int(after))
         reset = headers.get("x-ratelimit-reset", "")

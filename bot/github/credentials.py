@@ -1,9 +1,9 @@
-"""A GitHub App's credentials: a short-lived signed word of the App, and the token it is given.
+"""A GitHub App's credentials: a short-lived JWT that the App signs, and the token it gets for it.
 
-The App signs with its private key (a JWT, at most ten minutes long), GitHub answers with a token of
-the installation on the lab's repository, good for an hour and for that repository only. Times are
-GitHub's, from its answers' `Date`, where PyGithub's are this machine's: one whose clock is wrong
-still gets in. And its token is good for this repository, where PyGithub's are good for all.
+The App signs with its private key (a JWT, valid for at most ten minutes). GitHub answers with a
+token for the installation on the lab's repository, valid for an hour and for that repository only.
+PyGithub has this, too, but with this machine's clock and a token for all repositories; here times
+are GitHub's, from its answers' `Date`, so a wrong local clock does no harm.
 """
 
 import re
@@ -18,13 +18,13 @@ import jwt
 from bot.github.connection import API, Bearer, Later, Line, Moved, Refused, Unauthorized
 from runner.lib import redact
 
-LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
+LIFE = timedelta(minutes=9)  # of a JWT; GitHub takes ten minutes at most
 BACKDATED = timedelta(seconds=60)  # as GitHub advises
-RENEW_BEFORE = timedelta(minutes=5)  # a token's end
+RENEW_BEFORE = timedelta(minutes=5)  # before a token expires
 
 
 class AppAuth:
-    """Call it for the token of the next request. Safe to share between threads."""
+    """Call it for the token of the next request. Thread-safe."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class AppAuth:
         self._app = app
         self._key = private_key
         self._repository = repository
-        # As the App itself. Where the local clock was believed and is wrong, the refusal says what
-        # time it is, and the second word is right.
+        # As the App itself. If the local clock is wrong, the refusal contains the right time, and
+        # the second JWT is valid.
         self.line = Line(api, Bearer(self._signed, lambda _: None), monotonic)
         self._lock = threading.Lock()
         self._token = self._held = ""
@@ -49,30 +49,30 @@ class AppAuth:
         redact.hold(private_key)
 
     def __call__(self) -> str:
-        """The installation's token. Raises Later where GitHub gives none: without a token nothing
-        is known and nothing is done, which is no answer to what was going to be asked."""
+        """The installation's token. Raises Later if GitHub gives none: without a token nothing is
+        known about the actual request."""
         with self._lock:
             if not self._token or self.line.now() >= self._until - RENEW_BEFORE:
                 self._get_token()
             return self._token
 
     def renew(self, token: str) -> None:
-        """GitHub did not take this token: the next one is another."""
+        """GitHub refused this token: the next one is another."""
         with self._lock:
             if token == self._token:
                 self._token = ""
 
     def login(self) -> str:
-        """What the App's words are signed with. Raises Later."""
+        """The bot's login. Raises Later."""
         with self._lock:
             return f"{self._as_app('GET', '/app')['slug']}[bot]"
 
     def _get_token(self) -> None:
-        # Asked anew each time: who installs the App again has another installation.
+        # Looked up each time: installing the App again gives another installation.
         found = self._installation()
         if found.get("suspended_at"):
             raise Later("the App's installation is suspended")
-        # PyGithub would ask for a token of all repositories of the installation.
+        # PyGithub would request a token for all repositories of the installation.
         only: dict[str, Any] = {"repositories": [self._repository.rpartition("/")[2]]}
         if self._id is not None:
             only = {"repository_ids": [self._id]}
@@ -85,8 +85,8 @@ class AppAuth:
         self._until = datetime.fromisoformat(made["expires_at"])
 
     def _installation(self) -> Any:
-        """Of the App, on the repository or on what it is called by now. Raises Later for a name
-        that leads to another repository than before."""
+        """The App's installation on the repository, also after a rename. Raises Later if the name
+        leads to another repository than before."""
         try:
             return self._as_app("GET", f"/repos/{self._repository}/installation")
         except Moved as moved:
@@ -111,4 +111,4 @@ class AppAuth:
             return jwt.encode(claims, self._key, algorithm="RS256")
         except (ValueError, TypeError, jwt.PyJWTError):
             words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
-            raise Later(words) from None  # what else is said of it may hold a part of it
+            raise Later(words) from None  # other details may contain a part of it

@@ -1,4 +1,4 @@
-"""What was missed: GitHub's lists of what changed, of the bot's own words, and of deliveries."""
+"""Finds missed events: GitHub's lists of changes, of the bot's own comments, and of deliveries."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Seen:
-    """A thread of which something has changed."""
+    """A thread that has changed."""
 
     number: int
     pull: bool
@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a delivery to the App, as its list has it; `guid` is the delivery's id."""
+    """An attempt at a delivery to the App, as in its list; `guid` is the delivery's id."""
 
     id: int
     guid: str
@@ -51,11 +51,11 @@ class Attempt:
     event: str
     action: str | None
     repository: int | None
-    taken: bool  # it was answered with a 2xx
+    taken: bool  # it got a 2xx
 
 
 class Lists(Base):
-    """Looks through GitHub's lists."""
+    """Reads GitHub's lists."""
 
     def comments_since(self, at: datetime) -> Iterator[Found]:
         """The repository's comments that were written or edited since then, the oldest change
@@ -84,14 +84,14 @@ class Lists(Base):
         ):
             yield Seen(
                 number=issue.number,
-                pull="/pull/" in issue.html_url,  # `pull_request` is asked for where it is none
+                pull="/pull/" in issue.html_url,  # `pull_request` may send a request
                 open=issue.state == "open",
                 changed=issue.updated_at,
             )
 
     def app_deliveries(self) -> Iterator[Attempt]:
         """The attempts at deliveries to the App, newest first, of all its repositories. Raises
-        Refused where the bot is no App."""
+        Refused if the bot is no App."""
         for each in PaginatedList(HookDeliverySummary, self._app, "/app/hook/deliveries"):
             yield Attempt(
                 id=each.id or 0,
@@ -104,23 +104,23 @@ class Lists(Base):
             )
 
     def app_delivery(self, id: int) -> tuple[str, str, Any]:
-        """Delivery id, event and payload of an attempt. GitHub's own word, like a signed body."""
+        """Delivery id, event and payload of an attempt; as trustworthy as a signed body."""
         found = self._app.get(f"/app/hook/deliveries/{id}")
         return found["guid"], found["event"], found["request"]["payload"]
 
     def redeliver(self, id: int) -> None:
-        """Have GitHub send a delivery once more."""
+        """Ask GitHub to send a delivery once more."""
         self._app.requestJsonAndCheck("POST", f"/app/hook/deliveries/{id}/attempts")
 
     @property
     def _app(self) -> Line:
-        """For requests of the App itself; what PyGithub has for hooks is for others. Raises Refused
-        where the bot is no App."""
+        """For requests of the App itself, which PyGithub does not have. Raises Refused if the bot
+        is no App."""
         if not isinstance(self._credentials, AppAuth):
             raise Refused(401, "only a GitHub App is told what was delivered to it")
         return self._credentials.line
 
 
 def person(user: NamedUser | Organization | None) -> Person:
-    """Somebody as GitHub names them."""
+    """A user of GitHub as a Person."""
     return Person(login=user.login, id=user.id) if user else Person(login="ghost", id=0)

@@ -1,4 +1,4 @@
-"""One repository, wherever it has moved to: its name, its writes, and what GitHub says of it."""
+"""One repository, wherever it has moved to: its name, its writes, and its data on GitHub."""
 
 import re
 import time
@@ -11,21 +11,21 @@ from github.Repository import Repository
 from bot.github.connection import API, Bearer, Gone, Later, Line, Moved
 from runner.lib import fault_points
 
-NAMED = re.compile(r"^/repos/[^/]+/[^/?]+")  # the repository in an address
+NAMED = re.compile(r"^/repos/[^/]+/[^/?]+")  # the repository in a URL path
 
 
 class Place(Line):
-    """A line to one repository, known by its id once it has been found by its name. Whatever name
-    an address has, the repository is asked for by the one that it has now."""
+    """A line to one repository, identified by its id once it was found by name. Requests always use
+    its current name, whatever name a URL has."""
 
     name: str
     url: str
     id: int | None = None
 
     def know(self, found: Repository) -> Repository:
-        """Take name and address from what GitHub says of the repository; it must be the same one.
+        """Take name and URL from GitHub's data; raises unless the id is the same.
 
-        A name that was given up can be taken by anybody."""
+        Anybody can take a name that was given up."""
         if self.id not in (None, found.id):
             raise Later(
                 f"{self.name} is another repository now (id {found.id}, not {self.id}); "
@@ -35,14 +35,14 @@ class Place(Line):
         return found
 
     def look(self) -> Repository:
-        """What GitHub says of the repository now."""
+        """GitHub's current data about the repository."""
         return self.know(self.repository(self.name))
 
     def requestJsonAndCheck(
         self, verb: str, url: str, *rest: Any, **more: Any
     ) -> tuple[dict[str, Any], Any]:
-        """Raises Later instead of Gone where the whole repository cannot be seen (which an
-        installation's owner may have chosen): that says nothing of what is in it."""
+        """Raises Later instead of Gone if the whole repository is invisible (perhaps by choice of
+        the installation's owner): that says nothing about its content."""
         whole = url == f"/repos/{self.name}"
         send = super().requestJsonAndCheck
         try:
@@ -63,7 +63,7 @@ class Place(Line):
         return NAMED.sub(lambda _: f"/repos/{self.name}", path)
 
     def _follow(self, location: str | None) -> None:
-        """The repository has another name, or what was asked about is in another one."""
+        """The repository has another name, or the subject has moved to another repository."""
         if location is None:
             raise Moved(None)
         found = re.match(r"/repositories/([0-9]+)(?=/|$)", location)
@@ -74,7 +74,7 @@ class Place(Line):
 
 
 class Base:
-    """What the lab's questions and writes have in common."""
+    """Common parts of the lab's reads and writes."""
 
     def __init__(
         self,
@@ -87,15 +87,15 @@ class Base:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`credentials` hands out the token for the next request; nothing else holds one. Where it
-        is an App's, a token that GitHub does not take is renewed, once a request."""
+        """`credentials` returns the token for the next request; nothing else stores one. If it is
+        an App's, a refused token is renewed, once per request."""
         self.bot = bot
         self._credentials = credentials
         self._between = seconds_between_writes
         self._monotonic = monotonic
         self._sleep = sleep
         self._wrote_at = float("-inf")
-        self.on_write: Callable[[float], None] = lambda _: None  # told when something was written
+        self.on_write: Callable[[float], None] = lambda _: None  # called after each write
         self._line = Place(api, Bearer(credentials), monotonic)
         self._line.name = repository
         self._line.look()
@@ -103,26 +103,27 @@ class Base:
 
     @property
     def id(self) -> int:
-        """The repository's, whatever its name."""
+        """The repository's id, whatever its name."""
         assert self._line.id is not None
         return self._line.id
 
     @property
     def name(self) -> str:
-        """What the repository is called now."""
+        """The repository's current name."""
         return self._line.name
 
     @property
     def url(self) -> str:
-        """Where people see it."""
+        """Its web page."""
         return self._line.url
 
     def now(self) -> datetime:
-        """GitHub's time: its last answer's `Date` and what has passed since."""
+        """GitHub's time: its last answer's `Date` plus the time since."""
         return self._line.now()
 
     def _write(self, name: str, verb: str, path: str, body: Any = None) -> Any:
-        """Every write is made here. Raises what `Line` does; after Later, nobody knows."""
+        """Every write goes through here. Raises what `Line` does; after Later, the outcome is
+        unknown."""
         with fault_points.around(f"github.{name}"):
             wait = self._wrote_at + self._between - self._monotonic()
             if wait > 0:

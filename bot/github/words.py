@@ -1,7 +1,7 @@
-"""GitHub's operations in the lab's own words: one repository, as the bot sees and changes it.
+"""GitHub's operations for the lab: one repository, as the bot reads and changes it.
 
-A question's answer is a dataclass of ours. A write marks fault points; after `Later` it is unknown
-whether it took effect.
+Answers are our own dataclasses. A write marks fault points; after `Later` it is unknown whether it
+took effect.
 """
 
 import base64
@@ -21,12 +21,12 @@ from bot.model.thread import Issue, Pull, Push, Review
 from runner.schema import lab_config
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
-MAX_COMPARED = 300  # files that GitHub lists of a comparison
+MAX_COMPARED = 300  # files that GitHub lists for a comparison
 
 
 @dataclass(frozen=True)
 class Made:
-    """Something of ours that is visible on GitHub."""
+    """A comment or check run of ours on GitHub."""
 
     id: int
     at: datetime
@@ -43,12 +43,12 @@ class Entry:
 
 
 class GitHub(Branches):
-    """One repository, as the lab's bot sees it."""
+    """One repository, as the lab's bot uses it."""
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
     def issue(self, number: int) -> Issue | None:
-        """An issue, or None if it is gone."""
+        """An issue, or None if it does not exist."""
         try:
             found = self._there.get_issue(number).complete()
         except Gone:
@@ -61,7 +61,7 @@ class GitHub(Branches):
         )
 
     def pull(self, number: int) -> Pull | None:
-        """A pull request, or None if it is gone."""
+        """A pull request, or None if it does not exist."""
         try:
             found = self._there.get_pull(number).complete()
         except Gone:
@@ -79,7 +79,7 @@ class GitHub(Branches):
         )
 
     def reviews(self, number: int) -> list[Review]:
-        """The reviews of a pull request, oldest first; a dismissed one says so in its state."""
+        """The reviews of a pull request, oldest first; a dismissed one has that state."""
         return [
             Review(
                 id=review.id,
@@ -91,18 +91,19 @@ class GitHub(Branches):
                 node=review.node_id,
             )
             for review in self._there.get_pull(number).get_reviews()
-            if review.submitted_at  # a pending one is seen by its author only
+            if review.submitted_at  # only its author sees a pending one
         ]
 
     def review(self, number: int, id: int) -> Review | None:
-        """A review as it is now, or None if it is gone."""
+        """A review as it is now, or None if it does not exist."""
         try:
             return next((review for review in self.reviews(number) if review.id == id), None)
         except Gone:
             return None
 
     def unedited(self, review: Review) -> bool:
-        """Whether GitHub says that the review's text was never changed; only GraphQL tells."""
+        """Whether the review's text was never edited, by GitHub's GraphQL API (REST does not
+        say)."""
         try:
             _, answer = self._line.graphql_query(EDITED, {"id": review.node})
         except (Refused, Forbidden, GithubException):
@@ -111,16 +112,16 @@ class GitHub(Branches):
         return "lastEditedAt" in node and node["lastEditedAt"] is None
 
     def committers(self, number: int) -> frozenset[int]:
-        """Ids of who opened the pull request and of who wrote or committed its commits.
+        """Ids of the users who opened the pull request and who wrote or committed its commits.
 
-        GitHub knows an account by the e-mail address that a commit names, so this is what the
-        commits say of themselves.
+        GitHub identifies users by the e-mail address in a commit, so this is a claim of the
+        commits.
         """
         pull = self._there.get_pull(number).complete()
         people = {pull.user.id} if pull.user else set()
         compared = f"/repos/{self.name}/compare/{pull.base.sha}...{pull.head.sha}"
         page, seen = 1, 0
-        while True:  # unlike the pull request's own list, which ends at 250; nobody is left out
+        while True:  # unlike the pull request's own list, which ends at 250; this one is complete
             found = self._line.get(compared, per_page=str(PAGE), page=str(page))
             for commit in found["commits"]:
                 both = (commit["author"], commit["committer"])
@@ -133,8 +134,8 @@ class GitHub(Branches):
     def pushes(self, number: int) -> list[Push]:
         """The forced pushes to a pull request's branch, oldest first, at GitHub's times.
 
-        GitHub lists the other pushes by commit, with the dates that the commits claim. They are
-        left out: a head that left a commit comes back to it by a forced push only.
+        GitHub lists other pushes by commit, with dates that the commits claim. These are left out:
+        a head can return to an earlier commit only by a forced push.
         """
         return [
             Push(at=event.created_at, after=event.commit_id or "")
@@ -147,8 +148,8 @@ class GitHub(Branches):
         return str(self._there.get_branch(self._line.look().default_branch).commit.sha)
 
     def lab_files(self, commit: str) -> dict[str, bytes]:
-        """The YAML files of the lab's folder at a commit, by path; where there is no policy, also
-        the file that was the policy before there was a folder."""
+        """The YAML files of the lab's folder at a commit, by path; if there is no policy, also
+        the file at its old path."""
         found = {
             one.path: self.blob(one.sha)
             for one in self._listed(lab_config.FOLDER, commit)
@@ -159,16 +160,16 @@ class GitHub(Branches):
         return found
 
     def role(self, login: str) -> str:
-        """`role_name` of a person in the repository at this moment; "none" for a stranger."""
+        """`role_name` of a person in the repository now; "none" for a stranger."""
         try:
             return self._there.get_collaborator_role_name(login)
         except Gone:
             return "none"
 
     def changed(self, base: str, head: str) -> list[str]:
-        """The files of `head` that changed since it left `base`. Raises Refused where they are more
-        than GitHub lists, since nobody knows what the others are."""
-        # PyGithub would ask for a page of the commits, too.
+        """The files that `head` changed since it left `base`. Raises Refused if they are more than
+        GitHub lists, because the others are unknown."""
+        # PyGithub would also request a page of the commits.
         files = self._line.get(f"/repos/{self.name}/compare/{base}...{head}")["files"]
         if len(files) >= MAX_COMPARED:
             raise Refused(413, f"it changes {MAX_COMPARED} files or more")
@@ -199,7 +200,7 @@ class GitHub(Branches):
         return [label.name for label in self._there.get_issue(number).get_labels()]
 
     def my_comments(self, number: int, ending: str, login: str | None = None) -> list[Made]:
-        """The comments of the bot's own, or of that `login`, on a thread that end with the marker
+        """The comments of the bot, or of that `login`, on a thread that end with the marker
         `ending`, oldest first."""
         return [
             Made(comment.id, comment.created_at)
@@ -209,7 +210,7 @@ class GitHub(Branches):
         ]
 
     def my_checks(self, commit: str, name: str, external_id: str) -> list[Made]:
-        """The check runs on a commit that carry `external_id`, oldest first."""
+        """The check runs on a commit with this `external_id`, oldest first."""
         found = self._there.get_commit(commit).get_check_runs(check_name=name, filter="all")
         made = [Made(run.id, run.started_at) for run in found if run.external_id == external_id]
         return sorted(made, key=lambda each: each.id)
@@ -217,25 +218,25 @@ class GitHub(Branches):
     # ── Writing ──────────────────────────────────────────────────────────────────────────────
 
     def create_comment(self, number: int, body: str) -> Made:
-        """A new comment."""
+        """Post a comment."""
         made = self._write("create_comment", "POST", f"/issues/{number}/comments", {"body": body})
         return Made(made["id"], datetime.fromisoformat(made["created_at"]))
 
     def edit_comment(self, comment: int, body: str) -> None:
-        """Another text for one of the bot's comments."""
+        """Change the text of one of the bot's comments."""
         self._write("edit_comment", "PATCH", f"/issues/comments/{comment}", {"body": body})
 
     def delete_comment(self, comment: int) -> None:
-        """One of the bot's own comments goes."""
+        """Delete one of the bot's comments."""
         self._write("delete_comment", "DELETE", f"/issues/comments/{comment}")
 
     def react(self, comment: int, content: str) -> None:
-        """A reaction; GitHub keeps one of each."""
+        """Add a reaction; GitHub keeps one of each kind."""
         path = f"/issues/comments/{comment}/reactions"
         self._write("react", "POST", path, {"content": content})
 
     def set_labels(self, number: int, names: list[str]) -> None:
-        """Exactly these labels."""
+        """Set exactly these labels."""
         self._write("set_labels", "PUT", f"/issues/{number}/labels", {"labels": names})
 
     def create_check(
@@ -247,7 +248,7 @@ class GitHub(Branches):
         output: dict[str, Any],
         buttons: Sequence[Button] = (),
     ) -> Made:
-        """A new check run on a commit."""
+        """Create a check run on a commit."""
         about = {"name": name, "head_sha": commit, "external_id": external_id}
         about |= _looks(conclusion, output, buttons or None)
         made = self._write("create_check", "POST", "/check-runs", about)
@@ -260,20 +261,20 @@ class GitHub(Branches):
         output: dict[str, Any],
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Another look for a check run; these buttons and no others."""
+        """Update a check run; these buttons replace the others."""
         looks = _looks(conclusion, output, buttons)
         self._write("update_check", "PATCH", f"/check-runs/{check}", looks)
 
     def conclude_check(self, check: int) -> None:
-        """A check run that was posted twice ends as neutral; there is no deleting one."""
+        """End a duplicate check run as neutral, because check runs cannot be deleted."""
         words = {"title": "Posted twice", "summary": "The other check run of this name counts."}
         self.update_check(check, "neutral", words)
 
     def keep_picture(self, execution: str, png: bytes, at: datetime) -> str:
-        """Keep a PNG in a commit of its own, outside every branch; returns the commit's SHA.
+        """Keep a PNG in a commit of its own, outside every branch. Returns the commit's SHA.
 
         The commit has no parent and a fixed date, so the same picture is the same commit, and
-        doing it twice does nothing.
+        repeating the call does nothing.
         """
         content = {"content": base64.b64encode(png).decode(), "encoding": "base64"}
         blob = self._write("create_blob", "POST", "/git/blobs", content)["sha"]
@@ -294,7 +295,7 @@ class GitHub(Branches):
 def _looks(
     conclusion: str | None, output: dict[str, Any], buttons: Sequence[Button] | None
 ) -> dict[str, Any]:
-    """How a check run looks; without a word on buttons, those of GitHub stay."""
+    """The fields of a check run; with `buttons` None, GitHub's stay."""
     state = {"conclusion": conclusion} if conclusion else {"status": "in_progress"}
     actions = {} if buttons is None else {"actions": [asdict(button) for button in buttons]}
     return {"output": output} | actions | state

@@ -1,1 +1,1 @@
-"""What GitHub told us, kept until it is dealt with."""
+"""The inbox: deliveries from GitHub, kept until they are handled."""

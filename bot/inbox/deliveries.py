@@ -1,12 +1,12 @@
-"""The inbox: what was heard on each thread, and what of it is not dealt with. Facts out of it.
+"""The inbox: pending and handled deliveries per thread, and the facts in them.
 
-    inbox/<repository>/<thread>/<delivery>.json     kept before GitHub has its 2xx
-    handled/<repository>/<thread>/<delivery>.json   the same, once a look at the thread was through
-    pushes/<repository>/<thread>/<time>-<commit>    for good: a head that moved and came back moved
+    inbox/<repository>/<thread>/<delivery>.json     kept before GitHub gets its 2xx
+    handled/<repository>/<thread>/<delivery>.json   the same, after a complete look at the thread
+    pushes/<repository>/<thread>/<time>-<commit>    permanent: a head that moved and came back moved
 
-A delivery's id only saves work: it is outside the signature, so what must happen once has a key of
-its own (`Message.key`). Of what is dealt with nothing is read again but the pushes, so that a look
-costs the same on a thread with ten thousand comments.
+A delivery's id only saves work: the signature does not cover it, so everything that must happen
+once has a key of its own (`Message.key`). Of handled deliveries only the pushes are read again, so
+a look costs the same on a thread with ten thousand comments.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,25 +21,25 @@ from runner.schema import record
 from runner.store.backends import StoreFault
 from runner.store.store import Store
 
-NAME = r"[0-9A-Za-z-]{1,80}"  # of a delivery: its id, which names a file
+NAME = r"[0-9A-Za-z-]{1,80}"  # of a delivery: its id, which becomes a file name
 
 
 class Pushed(Record):
-    """A push that was heard of."""
+    """A recorded push."""
 
     push: Push
 
 
 @dataclass(frozen=True)
 class Unheard:
-    """A delivery that is not dealt with."""
+    """A pending delivery."""
 
     name: str
-    said: Delivery | None  # None: it cannot be read, and says nothing
+    said: Delivery | None  # None: unreadable, without content
 
 
 def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
-    """Put a delivery in the inbox. False if it was there, or was dealt with, before."""
+    """Put a delivery in the inbox. False if it was there, or handled, before."""
     if store.peek(f"records/handled/{id}/{name}.json", 1) is not None:
         return False
     try:
@@ -47,12 +47,12 @@ def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
     except StoreFault as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
-        # Who leads has removed the thread's empty folder just now.
+        # The leader has just removed the thread's empty folder.
         return record.write(store, f"inbox/{id}/{name}", delivery)
 
 
 def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
-    """(thread, delivery) of all that is in the inbox; the time grows with that alone."""
+    """(thread, delivery) of everything in the inbox; the time depends on its size only."""
     for entry in store.walk(f"records/inbox/{repository}"):
         number, _, name = entry.name.removeprefix(f"records/inbox/{repository}/").partition("/")
         if number.isdigit() and name.endswith(".json"):
@@ -60,7 +60,7 @@ def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
 
 
 def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
-    """The deliveries of a thread that are not dealt with: messages in their order, then others."""
+    """The pending deliveries of a thread: messages in order, then others."""
     names = record.names(store, f"inbox/{id}")
     found = [
         Unheard(name, _read(store, f"records/inbox/{id}/{name}.json"))
@@ -71,7 +71,7 @@ def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
 
 
 def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
-    """Record that a delivery is dealt with."""
+    """Record that a delivery is handled."""
     if unheard.said and unheard.said.push:
         note_pushes(store, id, [unheard.said.push])
     path = f"records/inbox/{id}/{unheard.name}.json"
@@ -82,7 +82,7 @@ def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
 
 
 def tidy(store: Store, repository: int) -> None:
-    """Take out of the inbox what is dealt with and what a death left there nevertheless."""
+    """Remove handled deliveries that a crash left in the inbox."""
     for id, name in list(waiting(store, repository)):
         if store.peek(f"records/handled/{id}/{name}.json", 1) is not None:
             store.remove(f"records/inbox/{id}/{name}.json")
@@ -90,7 +90,7 @@ def tidy(store: Store, repository: int) -> None:
 
 
 def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
-    """Whether a comment or review was heard of before, in whichever way. Reads all of the thread's
+    """Whether a comment or review is already known, in any way. Reads all of the thread's
     deliveries: for sweeps."""
     return any(
         said.message is not None and (said.message.via, said.message.id) == (via, message)
@@ -101,14 +101,14 @@ def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
 
 
 def note_pushes(store: Store, id: ThreadId, found: Iterable[Push]) -> None:
-    """Keep what is known of a pull request's pushes for good."""
+    """Record known pushes of a pull request permanently."""
     for push in found:
         name = f"{push.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{push.after[:16] or 'unknown'}"
         record.write(store, f"pushes/{id}/{name}", Pushed(push=push))
 
 
 def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[Push, ...]:
-    """All pushes to a pull request that are known, oldest first."""
+    """All known pushes to a pull request, oldest first."""
     known = [
         record.require(store, f"pushes/{id}/{name}", Pushed).push
         for name in record.names(store, f"pushes/{id}")
@@ -118,7 +118,7 @@ def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[P
 
 
 def news(deliveries: Sequence[Unheard], restored: datetime | None) -> bool:
-    """Whether one of the deliveries tells of something since the thread's records were restored."""
+    """Whether a delivery is newer than the restoration of the thread's records."""
     times = [it.said.at if it.said else None for it in deliveries]
     return any(restored is None or at is None or at > restored for at in times)
 
@@ -126,21 +126,21 @@ def news(deliveries: Sequence[Unheard], restored: datetime | None) -> bool:
 def messages(
     deliveries: Sequence[Unheard], said: Mapping[Key, Said], restored: datetime | None = None
 ) -> tuple[Message, ...]:
-    """What may hold commands. A pressed button counts only on a check run that is on record, and
-    of what was written before the records were restored nobody can say what became of it."""
+    """The messages that may contain commands. A pressed button counts only on a recorded check run;
+    messages from before a restoration do not count, because their outcome is unknown."""
     found: dict[tuple[str, int, str, int], Message] = {}
     for delivery in (heard.said for heard in deliveries):
         if delivery is None or delivery.message is None:
             continue
         message = delivery.message
-        # The time of a press is not told, only that of its check run; to stop is the safe side.
+        # The time of a press is unknown, only that of its check run; stopping is the safe side.
         stops = message.via == "button" and message.identifier == "cancel"
         if restored is not None and message.at <= restored and not stops:
             continue
         check = said.get(Key.parse(delivery.check))
         if message.via == "button" and (check is None or check.id != message.id):
             continue
-        # What was heard in two ways is one message, and its first text counts.
+        # A message that arrived in two ways is one message, and its first text counts.
         by = message.author.id if message.via == "button" else 0
         found.setdefault((message.via, message.id, message.identifier, by), message)
     return tuple(found.values())
@@ -150,7 +150,7 @@ def _order(heard: Unheard) -> tuple[datetime, int, int, str]:
     message = heard.said.message if heard.said else None
     if message is None:
         return datetime.max.replace(tzinfo=UTC), 0, 0, heard.name
-    swept = int(message.heard == "sweep")  # after its signed double
+    swept = int(message.heard == "sweep")  # after its signed copy
     return message.at, message.id, swept, heard.name
 
 

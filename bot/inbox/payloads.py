@@ -1,8 +1,8 @@
-"""Reads what GitHub tells: any payload, however odd, becomes a small `Delivery` or nothing. Pure.
+"""Parses GitHub's payloads: any payload, however odd, becomes a small `Delivery` or nothing. Pure.
 
-The one parser for all ways in: signed deliveries, the App's list of deliveries, and the event file
-of Actions. Who signed a payload is not asked here. Whatever has another form than GitHub's is
-left out, never an error, so that no payload can stop the way in or a thread.
+The one parser for all sources: signed deliveries, the App's list of deliveries, and the event file
+of Actions. It does not check signatures. Anything that has not GitHub's form is left out and never
+an error, so that no payload can block the inbox or a thread.
 """
 
 import re
@@ -14,7 +14,8 @@ from bot.model.thread import Message, Push, ThreadId
 from runner.lib.base_record import Record
 from runner.schema.record import Person
 
-# What is acted on. A thread is also woken by what holds no command: facts have changed.
+# The events that the lab acts on. Events without commands wake their thread, too: facts have
+# changed.
 HEARD = {
     "issues": {"opened", "edited", "reopened", "closed", "deleted", "transferred"},
     "issue_comment": {"created"},
@@ -34,11 +35,11 @@ HEARD = {
     "installation_repositories": {"added", "removed"},
 }
 ABOUT_PULLS = ("pull_request", "pull_request_review")
-WORDS = {"issue_comment": "comment", "pull_request_review": "review"}  # what holds them
-AT = {"issue_comment": "created_at", "pull_request_review": "submitted_at"}  # when they came
-SWEPT = "swept"  # the action of a delivery that no delivery told of
+WORDS = {"issue_comment": "comment", "pull_request_review": "review"}  # the fields with text
+AT = {"issue_comment": "created_at", "pull_request_review": "submitted_at"}  # their times
+SWEPT = "swept"  # the action of a delivery that a sweep made
 MAX_TEXT = 65_536  # characters; GitHub takes no longer comment
-# What a button of a check run stands for; its check run names the execution.
+# The command of each button of a check run; the check run names the execution.
 BUTTONS = {"cancel": "/cancel {execution}", "retry": "/retry {execution}", "replan": "/plan"}
 
 Heard = Literal["delivery", "app-list", "event-file", "sweep"]
@@ -48,26 +49,26 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 class Delivery(Record):
-    """What one delivery says, as far as the lab acts on it."""
+    """The content of one delivery, as far as the lab acts on it."""
 
     event: str
     action: str
-    repository: int  # 0: it is about an installation, and names none
+    repository: int  # 0: it is about an installation
     number: int | None = None  # of the thread; None: it is about the whole lab
     pull: bool = False  # the thread is a pull request
-    at: datetime | None = None  # GitHub's, of what it tells; None where a payload has no such time
-    message: Message | None = None  # what may hold commands
+    at: datetime | None = None  # GitHub's time of the event; None if the payload has none
+    message: Message | None = None  # if it may contain commands
     push: Push | None = None
     check: str = ""  # key of the check run whose button was pressed
 
     @property
     def thread(self) -> ThreadId | None:
-        """The thread that it is about."""
+        """Its thread."""
         return None if self.number is None else ThreadId(self.repository, self.number)
 
 
 def read(event: str, payload: Any, heard: Heard = "delivery") -> Delivery | None:
-    """What a payload says; None if it is not for the lab. Never raises for any JSON."""
+    """Parse a payload; None if it is not for the lab. Never raises, for any JSON."""
     action = _text(payload, "action", 100)
     if not isinstance(event, str) or action not in HEARD.get(event, ()):
         return None
@@ -89,7 +90,7 @@ def read(event: str, payload: Any, heard: Heard = "delivery") -> Delivery | None
 def said(
     id: int, author: Person, at: datetime, body: str, *, edited: bool, commit: str | None = None
 ) -> Message:
-    """What a sweep found: a comment or, with the commit that it is of, a review."""
+    """A message that a sweep found: a comment or, with its commit, a review."""
     return Message(
         id=id,
         author=author,
@@ -106,13 +107,13 @@ def said(
 
 
 def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
-    """What happened on an issue or a pull request, and what somebody wrote there."""
+    """An event on an issue or a pull request, with the user's text."""
     issue, pull = _map(payload, "issue"), _map(payload, "pull_request")
     thread = pull if about.event in ABOUT_PULLS else issue
     words = _map(payload, WORDS[about.event]) if about.event in WORDS else {}
     number = _int(thread, "number")
-    # A bot is nobody who could be permitted, and an app that speaks in a person's name is not that
-    # person. What either does to a pull request is a fact nevertheless.
+    # A bot has no permissions, and an app that acts for a person is not that person. But their
+    # changes of a pull request are facts.
     kind = _map(payload, "sender").get("type")
     by_hand = isinstance(kind, str) and kind != "Bot" and not words.get("performed_via_github_app")
     if number is None or not (by_hand or about.event in ABOUT_PULLS):
@@ -124,7 +125,7 @@ def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
         found["message"] = _message(about.event, words, at, heard)
     after = _sha(payload, "after") or _sha(_map(pull, "head"), "sha")
     if about.action == "synchronize" and at is not None and after is not None:
-        # Whoever pushed, a bot too: the head is another one.
+        # Pushes of bots count, too: the head has changed.
         found["push"] = Push(at=at, after=after, before=_sha(payload, "before") or "")
     return about.model_copy(update=found)
 
@@ -132,7 +133,7 @@ def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
 def _message(
     event: str, words: dict[str, Any], at: datetime | None, heard: Heard
 ) -> Message | None:
-    """What a person wrote; None if nobody can say who, or when."""
+    """A person's message; None if the author or the time is unknown."""
     id, author = _int(words, "id"), person(_map(words, "user"))
     if id is None or author is None or at is None:
         return None
@@ -154,7 +155,7 @@ def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
     who, id = person(_map(payload, "sender")), _int(check, "id")
     identifier = _text(_map(payload, "requested_action"), "identifier", 100)
     words = BUTTONS.get(identifier)
-    # The press has no time of its own in the payload; that of the check run is before it.
+    # The payload has no time of the press; the check run's is earlier.
     at = _moment(check, "completed_at") or _moment(check, "started_at")
     if who is None or id is None or at is None or words is None:
         return None
@@ -178,16 +179,16 @@ def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
 
 
 def person(user: dict[str, Any]) -> Person | None:
-    """A person; None for a bot or app, and for somebody whose account is gone."""
+    """A person; None for a bot or app, and for deleted accounts."""
     login, id = user.get("login"), _int(user, "id")
     if id is None or not isinstance(login, str) or user.get("type") == "Bot":
         return None
-    # It becomes a part of the paths that are asked of GitHub.
+    # It becomes a part of URL paths.
     return Person(login=login, id=id) if _LOGIN.fullmatch(login) else None
 
 
 def clean(text: str, most: int) -> str:
-    """Its first `most` characters, in a form that every file and answer can hold."""
+    """Its first `most` characters, in a form that every file and answer can contain."""
     return text[:most].encode("utf-8", "replace").decode()
 
 

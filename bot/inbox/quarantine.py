@@ -1,16 +1,16 @@
-"""What ends the process, or fails, at each look is set aside, so that the others go on.
+"""Quarantine: deliveries that crash or fail each look are set aside, so that the others continue.
 
-Before a thread is looked at, the deliveries of that look are written down; after it, whatever came
-of it, that is removed. What is left there ended the process. From then on the deliveries of that
-thread are looked at one by one, and one that has ended it three times by itself, at the same point,
-is set aside: it counts as dealt with, the operator reads of it in the log and in `records/aside/`,
-and a comment tells the thread. Where the thread's records grew in between, or a look at it came to
-its end, the process ended for a reason of its own.
+Before a look at a thread, the names of its deliveries are written to a file, which is removed after
+the look, whatever the result. A file that is left means a crash. From then on the thread's
+deliveries are looked at one by one, and one that has crashed three times alone, at the same point,
+is set aside: it counts as handled, the operator sees it in the log and in `records/aside/`, and a
+comment tells the thread. If the thread's records grew in between, or a look at it was completed,
+the crash had another reason.
 
-A look that only raises leaves no file: it is counted in memory, and after many of them the
-thread's deliveries are looked at one by one as well.
+A look that only raises leaves no file: it is counted in memory, and after many of them the thread's
+deliveries are looked at one by one as well.
 
-    tries/<repository>/<thread>/<n>.json            a look that is going on, or ended the process
+    tries/<repository>/<thread>/<n>.json            a current look, or one that crashed
     aside/<repository>/<thread>/<delivery>.json     what was set aside
 """
 
@@ -34,14 +34,14 @@ from runner.store.store import Store, StoreError
 
 MAX_ENDS = 3
 MAX_FAILURES = 10  # over more than half an hour, before a thread's deliveries are suspected
-MAX_ALONE = 3  # of them: looks at one delivery by itself, before that one is set aside
-NOT_THEIRS = (Later, RayError, StoreError, OSError)  # what no delivery is to blame for
+MAX_ALONE = 3  # of these: looks at one delivery alone, before that one is set aside
+NOT_THEIRS = (Later, RayError, StoreError, OSError)  # errors that are no delivery's fault
 
 log = logging.getLogger("regatta.aside")
 
 
 class Aside(Record):
-    """A delivery that was not dealt with."""
+    """A delivery that was set aside."""
 
     at: Instant
     why: str
@@ -49,25 +49,24 @@ class Aside(Record):
 
 
 class SetAside(Exception):
-    """The delivery that the look failed at was set aside: the next one comes further."""
+    """The delivery that made the look fail was set aside: the next look gets further."""
 
 
 class Quarantine:
-    """The looks that are going on, those that ended a process, and those that failed in this one;
-    `now` is GitHub's time."""
+    """Current looks, looks that crashed, and looks that failed in this process; `now` is GitHub's
+    time."""
 
     def __init__(self, store: Store, now: Callable[[], Instant]) -> None:
         self._store, self._now = store, now
-        self._failures: Counter[ThreadId] = Counter()  # since a look came to its end
-        self._alone: Counter[tuple[ThreadId, str]] = Counter()  # of them: at this delivery alone
+        self._failures: Counter[ThreadId] = Counter()  # since the last complete look
+        self._alone: Counter[tuple[ThreadId, str]] = Counter()  # of these: at this delivery alone
 
     def spared(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
-        """Those that have not ended the process by themselves too often. The others are set
-        aside."""
+        """The deliveries that have not crashed alone too often. The others are set aside."""
         left = [tried for tried in self._left(id).values() if len(tried) == 2]
         if len(left) < MAX_ENDS:
             return deliveries
-        here = str(self._grown(id))  # none of these looks came further
+        here = str(self._grown(id))  # none of these looks got further
         tries = Counter(name for grown, name in left if grown == here)
         ends = [one for one in deliveries if tries[one.name] >= MAX_ENDS]
         for one in ends:
@@ -75,8 +74,7 @@ class Quarantine:
         return [one for one in deliveries if one not in ends]
 
     def turn(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
-        """Which of the deliveries to look at: all, or one where some of them ended the process, or
-        failed too often."""
+        """The deliveries to look at: all, or one if some of them crashed or failed too often."""
         names = {one.name for one in deliveries}
         suspected = self._failures[id] >= MAX_FAILURES
         for path, tried in self._left(id).items():
@@ -88,11 +86,11 @@ class Quarantine:
 
     @contextmanager
     def around(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Iterator[None]:
-        """Look at these deliveries in the `with` body. They are written down meanwhile, so that the
-        end of the process shows; an exception is no end. Raises SetAside where it fails for the
-        last time at the only one."""
+        """Record these deliveries during the `with` body, so that a crash leaves a trace; an
+        exception is no crash. Raises SetAside if it failed for the last time at a single
+        delivery."""
         path, tried = None, list[str]()
-        if deliveries:  # else nobody need count what the thread has, which reads much of the store
+        if deliveries:  # otherwise no count is needed, which reads much of the store
             tried = [str(self._grown(id)), *(one.name for one in deliveries)]
             taken = [int(name) for name in record.names(self._store, _folder(id)) if name.isdigit()]
             path = f"records/{_folder(id)}/{max(taken, default=0) + 1}.json"
@@ -110,9 +108,8 @@ class Quarantine:
             del self._failures[id]
 
     def _gives_up(self, id: ThreadId, deliveries: Sequence[Unheard]) -> bool:
-        """Count a failure, and set the delivery aside that was looked at by itself, if that has
-        failed often enough: the thread must not stand still for ever, and who is innocent must not
-        pay."""
+        """Count a failure, and set aside a delivery that has failed alone often enough: the thread
+        must not be blocked forever, and other deliveries must not suffer."""
         self._failures[id] += 1
         if len(deliveries) != 1:
             return False
@@ -125,7 +122,8 @@ class Quarantine:
         return True
 
     def _over(self, id: ThreadId, path: str | None, tried: list[str]) -> None:
-        """A look came to its end: this one, and with it others of the same delivery."""
+        """A look was completed: remove its file, and those of earlier looks at the same
+        delivery."""
         for other, names in self._left(id).items() if len(tried) == 2 else ():
             if names[1:] == tried[1:]:
                 self._store.remove(other)
@@ -133,7 +131,7 @@ class Quarantine:
             self._store.remove(path)
 
     def _grown(self, id: ThreadId) -> int:
-        """How many records the thread has; what is done about it shows here."""
+        """How many records the thread has, as a measure of progress."""
         folders = [f"{kind}/{id}" for kind in ("said", "plans", "approvals", "answers")]
         for name in record.names(self._store, f"approvals/{id}"):
             approval = record.require(self._store, f"approvals/{id}/{name}", Approval)
@@ -141,7 +139,7 @@ class Quarantine:
         return sum(len(record.names(self._store, folder)) for folder in folders)
 
     def _left(self, id: ThreadId) -> dict[str, list[str]]:
-        """{path: how far the thread was, names of the deliveries} of looks that ended a process."""
+        """{path: progress of the thread, names of the deliveries} of looks that crashed."""
         names = record.names(self._store, _folder(id))
         paths = [f"records/{_folder(id)}/{name}.json" for name in names]
         return {path: _names(self._store.peek(path)) for path in paths}
@@ -164,7 +162,7 @@ def _folder(id: ThreadId) -> str:
 
 
 def _names(data: bytes | None) -> list[str]:
-    """The names in a file that a dying machine may have left unfinished."""
+    """The names in a file that a crash may have truncated."""
     try:
         found = json.loads(data or b"[]")
     except ValueError:

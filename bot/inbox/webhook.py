@@ -1,8 +1,8 @@
-"""The way in: verify a delivery, write it to the inbox, answer 202. Nothing is decided here.
+"""The webhook: verifies a delivery, writes it to the inbox, answers 202. Decides nothing.
 
-The signature is checked over the raw bytes before anything is parsed. What is kept is what
-`bot.inbox.payloads` makes of the payload; where that is nothing (our own echo, say), the delivery
-is acknowledged and dropped. A 2xx is sent only once the record is on disk.
+The signature is checked over the raw bytes before anything is parsed. The inbox gets what
+`bot.inbox.payloads` makes of the payload; if that is nothing (our own comment, for example), the
+delivery is acknowledged and dropped. A 2xx is sent only after the record is on disk.
 """
 
 import asyncio
@@ -26,19 +26,20 @@ from bot.model.thread import ThreadId
 from bot.telemetry import logs, metrics
 from runner.store.store import Store, StoreError
 
-MAX_BYTES = 25 * 1024 * 1024  # GitHub's own cap on a payload
+MAX_BYTES = 25 * 1024 * 1024  # GitHub's own limit for a payload
 LARGE = 1024 * 1024  # bytes; most payloads are a hundredth of that
-LARGE_AT_ONCE = 2  # the rest waits: before its signature is checked, a body is anybody's
-MAY_TAKE = 10.0  # seconds for a body to come, as GitHub waits no longer for the answer
+LARGE_AT_ONCE = 2  # others wait: anybody can send a body whose signature is not checked yet
+MAY_TAKE = 10.0  # seconds for a body to arrive; GitHub does not wait longer for the answer
 CHUNKED = "transfer-encoding"
 log = logging.getLogger("regatta.webhook")
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Where deliveries of one repository come in; `wake` is told which thread to look at.
+    """Receives the deliveries of one repository; `wake` is called with the thread to look at.
 
-    While a webhook's secret is being changed, `old_secret` is the one before, and both count.
+    While a webhook's secret is being changed, `old_secret` is the previous one, and both are
+    valid.
     """
 
     store: Store
@@ -46,14 +47,14 @@ class Gate:
     repository: int
     wake: Callable[[ThreadId], None]
     old_secret: str | None = None
-    lab: Callable[[Delivery], None] = lambda _: None  # told of what is about no single thread
+    lab: Callable[[Delivery], None] = lambda _: None  # called for events without a single thread
 
     def __post_init__(self) -> None:
         if not self.secret:
             raise ValueError("A webhook without a secret would let anybody speak for GitHub.")
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        """Judge and keep one delivery; the status and words of the answer."""
+        """Check and keep one delivery. Returns the status and text of the answer."""
         began = time.perf_counter()
         event = headers.get("X-GitHub-Event", "")
         with logs.about(delivery=headers.get("X-GitHub-Delivery", "")[:80]):
@@ -97,7 +98,7 @@ def routes(gate: Gate) -> APIRouter:
     @router.post("/webhook")
     async def webhook(request: Request) -> Response:
         length, chunked = request.headers.get("content-length"), request.headers.get(CHUNKED)
-        if length is not None and chunked is not None:  # one reader goes by this, another by that
+        if length is not None and chunked is not None:  # one parser uses this, another that
             words = "The payload has a length and comes in chunks; send one of the two."
             return Response(words, 400, {"Connection": "close"})
         if chunked is None and not re.fullmatch("[0-9]{1,12}", length or ""):
@@ -120,8 +121,8 @@ def routes(gate: Gate) -> APIRouter:
 async def _body(
     request: Request, said: int, held: AsyncExitStack, large: asyncio.Semaphore
 ) -> bytes | None:
-    """The body, of which `said` bytes are announced; None where it is too long, and the rest is
-    not read. A large one waits for `large`, which it then holds."""
+    """The body, with `said` bytes announced; None if it is too long, and the rest is not read. A
+    large one waits for `large`, and holds it."""
     if said > MAX_BYTES:
         return None
     body, waited = bytearray(), said > LARGE

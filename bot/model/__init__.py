@@ -1,1 +1,1 @@
-"""What is known of a thread and what may be wanted: the data that flows."""
+"""The data that flows: the state of a thread, and the actions on it."""

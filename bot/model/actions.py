@@ -1,4 +1,5 @@
-"""What rules may want done on a thread: what *should* exist. `bot.controller.effects` does it."""
+"""The actions that rules return: what *should* exist on a thread. `bot.controller.effects` does
+them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ class Say:
 
     key: Key
     body: str
-    state: str | None = None  # of the execution, where the comment follows one
-    lacks: Key | None = None  # what is not in it yet: if that can be done first, this waits
+    state: str | None = None  # of the execution, if the comment is about one
+    lacks: Key | None = None  # a key that the text lacks: this waits if that can be done first
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,18 @@ class Check:
 
 @dataclass(frozen=True)
 class React:
-    """A reaction to a comment. GitHub itself keeps it to one."""
+    """A reaction to a comment. GitHub keeps one of each kind."""
 
     comment: int
     content: Literal["eyes", "rocket", "confused"]
 
     @property
     def key(self) -> Key:
-        """One reaction of a kind on a comment."""
+        """One reaction of a kind per comment."""
         return Key("react", f"{self.comment}.{self.content}")
 
 
-# What a preregistration is; its issue carries exactly one of these.
+# The states of a preregistration; its issue has exactly one of these labels.
 LABELS = {
     state: f"experiment: {state}" for state in ("wishlist", "planned", "running", "done", "failed")
 }
@@ -64,14 +65,14 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Label:
-    """The one label of the lab's that this issue carries, because of `cause`."""
+    """The lab's one label on this issue, because of `cause`."""
 
     name: str
     cause: str
 
     @property
     def key(self) -> Key:
-        """A label is set once for each thing that causes it."""
+        """A label is set once per cause."""
         return Key("label", self.cause)
 
 
@@ -80,16 +81,16 @@ class Picture:
     """A PNG kept in the repository, outside every branch, and linked by its commit."""
 
     key: Key
-    execution: str  # that it shows
+    execution: str  # the execution it shows
     draw: Callable[[], bytes] = field(compare=False)
     at: datetime  # of the commit, so that the same picture is the same commit
 
 
 @dataclass(frozen=True)
 class Show:
-    """The comment (or check run) that `of` said is to look like this now; the last value counts.
+    """The present content of the comment (or check run) with the key `of`; the last value counts.
 
-    A `final` look is recorded, so that it is not shown again after a restart.
+    A `final` one is recorded, so that it is not repeated after a restart.
     """
 
     of: Key
@@ -102,13 +103,13 @@ class Show:
 
     @property
     def key(self) -> Key:
-        """Recorded for the final look only."""
+        """Recorded for the final content only."""
         return self.of._replace(final=True)
 
 
 @dataclass(frozen=True)
 class Write:
-    """A fact for the records, once."""
+    """Write a record, once."""
 
     path: str
     record: Record
@@ -116,7 +117,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Drive:
-    """The next step of an execution's life."""
+    """The next step of an execution."""
 
     execution: str
     action: lifecycle.Action

@@ -1,9 +1,9 @@
-"""The slash-command grammar: which words of a comment are meant for the lab. Pure.
+"""The grammar of slash commands: which lines of a comment are for the lab. Pure.
 
-A command is a line of its own that begins with `/`, in plain paragraphs only: what stands in code,
-quotes, lists, tables, links, mathematics, HTML or comments is talk about commands. So that nobody
-is surprised, what Markdown makes into a quote (`> quote` and then `/run` without an empty line
-between) is answered with a hint instead of silence.
+A command is a line of its own that begins with `/`, in a plain paragraph. Code, quotes, lists,
+tables, links, mathematics, HTML and comments do not count. If Markdown turns a line into a quote
+(`> quote` and then `/run` without an empty line between), the lab answers with a hint instead of
+silence.
 """
 
 import difflib
@@ -17,16 +17,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 KNOWN = ("run", "cancel", "status", "plan", "retry", "reproduce", "help")
-MAX_COMMANDS = 5  # commands of one comment; each has an answer
-MAX_READ = 16_000  # characters of a comment: Markdown takes long to read what is made to be long
+MAX_COMMANDS = 5  # per comment; each gets an answer
+MAX_READ = 16_000  # characters of a comment, because Markdown can be made slow to parse
 _LINE = re.compile(r"/([a-z][a-z-]{0,20})(?:[ \t]+(.*))?")
-# The same with capitals, a full stop, or backticks around what follows.
+# The same with capitals, a full stop, or backticks around the command.
 _NEARLY = re.compile(
     r"/([A-Za-z][A-Za-z-]{0,20})(?:[ \t]+(`?)([0-9A-Za-z-]{1,60})\2)?[ \t]*[.,:;!?]{0,3}"
 )
 _ALIKE = re.compile(r"[\W\d_]*/[A-Za-z]")  # also in a quote or a list
-# What GitHub makes more of than the parser does: mathematics, also over paragraphs where it stands
-# between two dollars, and what stands between single tildes.
+# What GitHub parses and this parser does not: mathematics (also over paragraphs, between two
+# dollars) and text between single tildes.
 _OVER_LINES = re.compile(
     r"\$\$.*?\$\$"
     r"|(?<![\w$])\$(?=[^\s$])(?:[^$\n]|\n(?!\n))*(?<=[^\s$])\$(?![\w$])"
@@ -49,19 +49,19 @@ class Command:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a comment asks for, and what it seems to ask for without doing so."""
+    """The commands of a comment, and lines that only look like commands."""
 
     commands: tuple[Command, ...] = ()
     near_misses: tuple[tuple[str, str], ...] = ()  # (typed, meant)
     swallowed: bool = False  # a command became part of a quote
     too_many: bool = False  # only the first `MAX_COMMANDS` count
-    too_long: bool = False  # there are some after the first `MAX_READ` characters, too
+    too_long: bool = False  # there are more after the first `MAX_READ` characters
 
 
 @lru_cache(maxsize=256)
 def read(body: str) -> Reading:
     """The commands in a comment's Markdown."""
-    source = re.split(r"\r\n|\r|\n", body)  # the lines that Markdown knows, and no others
+    source = re.split(r"\r\n|\r|\n", body)  # only Markdown's line ends
     if not any(map(_is_like_one, source)):
         return Reading()
     ends = itertools.accumulate(len(line) + 1 for line in source)
@@ -70,7 +70,7 @@ def read(body: str) -> Reading:
 
 
 def _is_like_one(line: str) -> bool:
-    """Whether a line could be a command, or nearly one: it is looked at before Markdown is."""
+    """Whether a line could be a command, or nearly one: a cheap test before Markdown is parsed."""
     return _ALIKE.match(line) is not None
 
 
@@ -106,9 +106,9 @@ def _read(source: list[str]) -> Reading:
 
 
 def _near_miss(line: str) -> tuple[str, str] | None:
-    """What somebody typed, and the command that they may have meant by it; None where it is more
-    likely meant for another bot. Who mistypes a word gets its first letter right (`/explain` and
-    `/replan` are others' words)."""
+    """What somebody typed, and the command they may have meant; None if it is more likely for
+    another bot. A near miss has the command's first letter (`/explain` and `/replan` are other
+    bots' commands)."""
     nearly = _NEARLY.fullmatch(line)
     name = nearly[1] if nearly else line[1:].partition(" ")[0]
     if not re.fullmatch(r"/[a-z][a-z-]{0,20}", line[:1] + name.lower()):
@@ -123,18 +123,18 @@ def _near_miss(line: str) -> tuple[str, str] | None:
 
 @dataclass
 class _Line:
-    """A line of a paragraph, as it is read."""
+    """A line of a paragraph."""
 
     said: str = ""  # its text and code
-    shown: str = ""  # its text alone
-    raw: Collection[str] = ()  # the lines that its paragraph is written in
-    is_plain: bool = False  # of a paragraph that is part of nothing else
+    shown: str = ""  # its text without code
+    raw: Collection[str] = ()  # the source lines of its paragraph
+    is_plain: bool = False  # its paragraph is not inside anything else
     has_code: bool = False
-    marked: bool = False  # some of it is emphasis, a link, HTML, …
+    marked: bool = False  # part of it is emphasis, a link, HTML, …
 
 
 def _lines(paragraph: Token, raw: Collection[str], is_plain: bool) -> list[_Line]:
-    """The lines of a paragraph. What is marked may go on over many of them."""
+    """The lines of a paragraph. Markup may span several of them."""
     new = partial(_Line, raw=raw, is_plain=is_plain)
     lines, depth = [new()], 0
     for child in paragraph.children or []:
@@ -155,7 +155,7 @@ def _lines(paragraph: Token, raw: Collection[str], is_plain: bool) -> list[_Line
 
 
 def _opened(tag: str) -> int:
-    """Whether an HTML tag in a line opens something (1), closes it (-1), or neither."""
+    """Whether an HTML tag in a line opens an element (1), closes one (-1), or neither."""
     match = _TAG.match(tag)
     if not match or tag.endswith("/>") or match[2].lower() in _VOID:
         return 0
@@ -163,7 +163,7 @@ def _opened(tag: str) -> int:
 
 
 def _within(lines: Sequence[_Line]) -> set[int]:
-    """Which lines lie within something that GitHub draws and the parser does not know."""
+    """The lines that are inside of something that GitHub renders and this parser does not know."""
     found = set[int]()
     shown = "\n".join(line.shown for line in lines)
     for match in _OVER_LINES.finditer(shown):

@@ -1,7 +1,7 @@
-"""Who may do what on a repository: `.github/regatta/policy.yml` of its default branch. Pure.
+"""The policy, who may do what on a repository: `.github/regatta/policy.yml` of its default branch.
+Pure.
 
-A file that is not there or cannot be read permits nothing but to stop what runs, and says so to
-whoever asks.
+A missing or unreadable file permits only to stop what runs; everybody who asks is told.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from runner.lib import problems
 from runner.lib.base_record import Record
+from runner.lib.complaints import Complaints
 from runner.lib.problems import BadExperiment, Problem, Said, near, quoted
 from runner.schema import lab_config
 from runner.schema.devices import Kind, listed
@@ -22,7 +23,7 @@ FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 PATH = lab_config.POLICY
 OLD_PATH = ".github/regatta.yml"  # of labs that were set up before; nothing in it counts
 INIT = "`regatta init` writes one"
-ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; a lab may have others
+ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; there may be others
 Command = Literal["run", "cancel", "retry", "reproduce", "plan"]
 Hours = Annotated[float, Field(ge=0)]
 
@@ -43,36 +44,36 @@ def _login(name: str) -> str:
 
 
 def _cannot_be_meant(words: str) -> PydanticCustomError:
-    """Of words that the form allows. `told` says them as they are."""
+    """An error about values that the form allows. `told` has the message as it is."""
     return PydanticCustomError("cannot_work", "{words}", {"words": words})
 
 
 class Permitted(Record):
-    """Who may give a command: GitHub's roles, and people by login."""
+    """Who may give a command: GitHub's roles, and users by login."""
 
     roles: tuple[Annotated[str, AfterValidator(_role)], ...] = ("maintain", "admin")
     people: tuple[Annotated[str, AfterValidator(_login)], ...] = ()
 
 
 class Rules(Record):
-    """What the file may say."""
+    """The content of the file."""
 
-    # Of a command that is not named here, `Permitted()`.
+    # For a command that is not named here, `Permitted()`.
     commands: dict[Command, Permitted] = Field(default_factory=dict)
     settle_seconds: int = Field(default=30, ge=1, le=3600)  # between a plan and a bare `/run`
-    own: bool = True  # whether one may approve one's own pull request
+    own: bool = True  # whether people may approve their own pull requests
     two_approvers_from: Hours | None = None  # device-hours from which two people must approve
     # By kind of hardware, "*" for all together.
     device_hours_per_person_and_month: dict[str, Hours] = Field(default_factory=dict)
-    kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all of the lab's
-    # Wall-clock hours after which an execution is stopped whose duration nobody can estimate.
+    kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all
+    # Wall-clock hours after which an execution without an estimate is stopped.
     hours_without_estimate: Annotated[float, Field(gt=0)] = 4.0
 
 
 class Policy(Rules):
-    """What the file says, and where that was read."""
+    """The file's content, and the commit it was read at."""
 
-    sha: str = ""  # of the default branch's commit that it was read at
+    sha: str = ""  # the default branch's commit
     problems: tuple[str, ...] = ()  # why nobody may do anything but `/cancel`; sentences
 
     def permitted(self, command: Command) -> Permitted:
@@ -80,7 +81,7 @@ class Policy(Rules):
         return self.commands.get(command, Permitted())
 
     def permits(self, command: Command, login: str, role: str) -> bool:
-        """Whether somebody with this role may give the command."""
+        """Whether a user with this role may give the command."""
         if self.problems and command != "cancel":
             return False
         permitted = self.permitted(command)
@@ -90,8 +91,8 @@ class Policy(Rules):
 
 def parse(files: Mapping[str, bytes], sha: str, kinds: Mapping[str, Kind] | None) -> Policy:
     """The policy in the lab's files, by path, at the commit `sha`, of a lab with these kinds of
-    device (None: they cannot be read). What is wrong with it, each at
-    its line, becomes `problems`; such a policy permits nothing but, by default, to cancel."""
+    device (None: they are unreadable). Problems, each with its line, become `problems`; such a
+    policy permits only the default for cancel."""
     content = files.get(PATH)
     if content is None:
         mend = f"move the old file: `git mv {OLD_PATH} {PATH}`" if OLD_PATH in files else INIT
@@ -99,7 +100,7 @@ def parse(files: Mapping[str, bytes], sha: str, kinds: Mapping[str, Kind] | None
         return Policy(sha=sha, problems=(words,))
     try:
         document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
-        complaints = problems.Complaints(document)
+        complaints = Complaints(document)
         complaints.say_all(_unknown_kinds(document.value, kinds))
         rules = complaints.validated(Rules)
         complaints.end()

@@ -1,13 +1,13 @@
-"""What a rule can ask of GitHub and of the lab as it is now: `Thread` has a method for each
-question, and `bot.controller.queries` answers."""
+"""Questions that a rule can ask about GitHub and about the current lab: `Thread` has a method for
+each, and `bot.controller.queries` answers."""
 
 from typing import Any
 
-Question = tuple[Any, ...]  # which method asks, and about what: `("role", "ada")`
+Question = tuple[Any, ...]  # the method and its arguments: `("role", "ada")`
 
 
 class Unknown(Exception):
-    """A rule needs to know `question` before it can say anything."""
+    """A rule needs the answer to `question` first."""
 
     def __init__(self, question: Question) -> None:
         super().__init__(question)

@@ -1,9 +1,9 @@
-"""What a decision is made from, what it may ask, and what it may want done.
+"""The facts of a decision, the questions it may ask, and the actions it may return.
 
-The page to begin with. `observe` puts a `Thread` together from the store; the rules (`preregister`,
-`propose`, `approve`, `follow`) read it and yield `Action`s: what *should* exist. A rule that lacks
-a fact of GitHub's asks for it: the thread's methods raise `Unknown`, the reconciler looks it up and
-decides again. So rules are pure, and GitHub is asked only what the next decision needs.
+Start reading here. `observe` builds a `Thread` from the store; the rules (`preregister`, `propose`,
+`approve`, `follow`) read it and yield `Action`s: what *should* exist. If a rule lacks a fact of
+GitHub, the thread's method raises `Unknown`; the reconciler looks it up and decides again. So rules
+are pure, and GitHub is asked only for what the next decision needs.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ from runner.schema.record import (
 
 @dataclass(frozen=True, order=True)
 class ThreadId:
-    """An issue or a pull request; `str` names the folders of its records."""
+    """An issue or a pull request; `str` is the folder of its records."""
 
     repository: int
     number: int
@@ -74,8 +74,8 @@ class Pull:
     base: str  # full SHA of the base branch's tip
     open: bool
     draft: bool
-    base_ref: str = ""  # the branch that it is to be merged into
-    head_repository: int | None = None  # None: it was removed
+    base_ref: str = ""  # the branch that it merges into
+    head_repository: int | None = None  # None: deleted
     merged: bool = False
     to_default: bool = False  # its base is the default branch
 
@@ -95,19 +95,19 @@ class Review:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a commit declares below `experiments/`: nothing, a plan, or what is wrong."""
+    """What a commit declares below `experiments/`: nothing, a plan, or problems."""
 
     experiment: str | None
     plan: Plan | None = None
     problems: tuple[str, ...] = ()
     standings: Mapping[str, Standing] = field(default_factory=dict)  # of the plan's steps
-    drifted: tuple[str, ...] = ()  # aliases that would mean something else
+    drifted: tuple[str, ...] = ()  # aliases that would change their meaning
     source: Source | None = None
-    foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # of its arms
-    spread: Spread | None = None  # between seeds of such runs, as far as the lab knows
-    begun: str = ""  # the execution that had begun all that was predicted before that was sealed
-    other_design: str = ""  # the execution that has sealed another one under its preregistration
-    entered: tuple[EnteredFile, ...] = ()  # results files that it brings
+    foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # forecasts of its arms
+    spread: Spread | None = None  # between seeds of similar runs, if known
+    begun: str = ""  # the execution that started its runs before the predictions were sealed
+    other_design: str = ""  # the execution that sealed another design under its preregistration
+    entered: tuple[EnteredFile, ...] = ()  # its results files
 
 
 # ── A thread ─────────────────────────────────────────────────────────────────────────────────
@@ -115,16 +115,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Message:
-    """What somebody wrote or pressed, that may hold commands and has not been dealt with."""
+    """Something that a user wrote or pressed: it may contain commands and is pending."""
 
     id: int  # of the comment, the review or, for a button, the check run
     author: Person
     at: datetime  # GitHub's `created_at`
-    body: str  # of a button: the command that it stands for
+    body: str  # for a button: its command
     via: Via = "comment"
     heard: Literal["delivery", "app-list", "event-file", "sweep"] = "delivery"
     edited: bool = False
-    commit: str | None = None  # that a review is of
+    commit: str | None = None  # the commit of a review
     identifier: str = ""  # of a button
 
     def key(self, index: int) -> CommandKey:
@@ -136,22 +136,22 @@ class Message:
 
 @dataclass(frozen=True)
 class Push:
-    """A moved head of the pull request, as a delivery or the timeline tells it."""
+    """A moved head of the pull request, from a delivery or the timeline."""
 
     at: datetime
     after: str  # full SHA
-    before: str = ""  # nothing reads it, but deliveries on record have it
+    before: str = ""  # not read, but recorded deliveries have it
 
 
 @dataclass(frozen=True)
 class Said:
-    """What became of something that was to be visible once."""
+    """The outcome of a post that happens once."""
 
     kind: str
-    id: int | None  # of the comment or check run; None while unknown or failed
+    id: int | None  # of the comment or check run; None if unknown or failed
     at: datetime | None  # GitHub's `created_at`
     note: str = ""  # a commit's SHA, or why it failed
-    unfinished: str = ""  # its words, where something is still to be put into them
+    unfinished: str = ""  # its text, if something must still be added to it
 
     @property
     def done(self) -> bool:
@@ -161,7 +161,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Shown:
-    """How something visible looked when it was last written."""
+    """The last written content of a comment or check run."""
 
     body: str
     state: str
@@ -170,13 +170,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class Ran:
-    """An execution of this thread: its life, how far it is, and its runs once it ended."""
+    """An execution of this thread: its state, its progress, and its runs once it has ended."""
 
     life: lifecycle.Facts
     progress: Progress | None
     runs: tuple[Run, ...] = ()
-    steps: Mapping[str, StepEnd] = field(default_factory=dict)  # that have come to an end
-    place: Place | None = None  # in the line for devices; None: nothing keeps it from beginning
+    steps: Mapping[str, StepEnd] = field(default_factory=dict)  # those that have ended
+    place: Place | None = None  # in the queue for devices; None: it may start
 
     @property
     def execution(self) -> Execution:
@@ -185,7 +185,7 @@ class Ran:
 
     @property
     def origin(self) -> Origin:
-        """What it was approved for, which every execution of a thread has."""
+        """Where it was approved; every execution of a thread has one."""
         assert self.execution.origin
         return self.execution.origin
 
@@ -196,45 +196,45 @@ class Ran:
 
     @property
     def outcome(self) -> Outcome:
-        """What came of it so far."""
+        """Its results so far."""
         return Outcome(self.execution, self.result, verdicts.figures_of(self.runs))
 
 
 @dataclass(frozen=True)
 class Thread:
-    """All that is known of one thread, and the way to ask for more."""
+    """All facts about one thread, and methods to ask for more."""
 
     id: ThreadId
     repository: str  # owner/name
     url: str  # of the repository's pages
     now: datetime
     is_pull: bool
-    site: str | None = None  # where the lab's own pages are; None: nobody said
-    news: bool = False  # some delivery has not been dealt with yet
+    site: str | None = None  # the URL of the lab's pages; None: unknown
+    news: bool = False  # whether a delivery is pending
     messages: tuple[Message, ...] = ()
-    pushes: tuple[Push, ...] = ()  # all that are known, oldest first
-    restored: datetime | None = None  # found without its records then; what is older is not done
-    aside: tuple[str, ...] = ()  # deliveries that ended the process each time
+    pushes: tuple[Push, ...] = ()  # all known ones, oldest first
+    restored: datetime | None = None  # when lost records were noticed; older commands are void
+    aside: tuple[str, ...] = ()  # deliveries that crashed the process each time
     isolation: Isolated = ""  # of own code; "": it cannot run here
     said: Mapping[Key, Said] = field(default_factory=dict)
-    shown: Mapping[Key, Shown] = field(default_factory=dict)  # since this process began
+    shown: Mapping[Key, Shown] = field(default_factory=dict)  # since this process started
     # of an issue
     seal: Preregistration | None = None
     edits: tuple[Edit, ...] = ()
-    # of a pull request; of an issue, those that name it
+    # of a pull request; for an issue, those that name it
     plans: tuple[PlanRecord, ...] = ()
-    entries: tuple[EntryRecord, ...] = ()  # results files, of each head that brought some
+    entries: tuple[EntryRecord, ...] = ()  # results files, for each head that brought some
     approvals: Mapping[CommandKey, Approval] = field(default_factory=dict)
     answered: Mapping[CommandKey, Answered] = field(default_factory=dict)
     executions: tuple[Ran, ...] = ()
     answers: Mapping[Question, Any] = field(default_factory=dict)
 
     def issue(self) -> Issue | None:
-        """The issue now; None if it is gone."""
+        """The issue now; None if it does not exist."""
         return self._ask("issue")
 
     def pull(self) -> Pull | None:
-        """The pull request now; None if it is gone."""
+        """The pull request now; None if it does not exist."""
         return self._ask("pull")
 
     def role(self, login: str) -> str:
@@ -242,46 +242,47 @@ class Thread:
         return self._ask("role", login)
 
     def form(self) -> Mapping[str, str]:
-        """The issue form of the default branch: field id → label, as headings name them."""
+        """The issue form of the default branch: field id → label, which is the heading in the
+        issue."""
         return self._ask("form")
 
     def finding(self, base: str, head: str, rung: int = 1) -> Finding:
-        """What the commit `head` declares that `base` does not; of a ladder this rung."""
+        """What the commit `head` declares that `base` does not; for a ladder, this rung."""
         return self._ask("finding", base, head, rung)
 
     def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str | None:
-        """Why somebody may not approve the plan of this number, or what is `left` of it, as things
-        stand: it breaks a budget, or no device of the lab's can take it. None: they may."""
+        """Why a user may not approve the plan with this number (or only the part `left`) now: it
+        exceeds a budget, or no device fits. None if they may."""
         return self._ask("refusal", by, plan, left)
 
     def policy(self) -> Policy:
-        """Who may do what here, as the default branch says."""
+        """The policy of the default branch."""
         return self._ask("policy")
 
     def review(self, id: int) -> Review | None:
-        """A review now; None if it is gone."""
+        """A review now; None if it does not exist."""
         return self._ask("review", id)
 
     def forced(self) -> tuple[Push, ...]:
-        """The forced pushes to the pull request's branch, heard of or not: a head that left a
-        commit comes back to it by one of these only."""
+        """The forced pushes to the pull request's branch, known or not: a head can return to an
+        earlier commit only by one of these."""
         return self._ask("forced")
 
     def committers(self) -> frozenset[int]:
-        """Ids of those who opened the pull request and who wrote or committed its commits."""
+        """Ids of the users who opened the pull request and who wrote or committed its commits."""
         return self._ask("committers")
 
     def code(self, plan: int) -> str:
-        """A new unguessable code for the plan of this number."""
+        """A new unguessable code for the plan with this number."""
         return self._ask("code", plan)
 
     def registration(self, issue: int) -> Registration | None:
-        """All that is on record under a preregistration of this repository."""
+        """All records under a preregistration of this repository."""
         return self._ask("registration", issue)
 
     def replan(self, plan: int) -> str | None:
-        """The fingerprint that the lab as it is now would give the plan of this number; None where
-        it makes no plan of it."""
+        """The fingerprint that the current lab would give the plan with this number; None if it
+        makes no plan of it."""
         return self._ask("replan", plan)
 
     def _ask(self, *question: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Facts to actions, pure: one file a feature."""
+"""Pure rules from facts to actions: one file per feature."""

@@ -1,7 +1,7 @@
 """`/run`: a person approves a plan. Pure.
 
 A `/run` is answered once, by a record: it approved a plan, waits for a second person, or was
-refused. From the approval follow the execution and everything after it.
+refused. The execution and everything after it follow from the approval.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from runner.schema.record import Approval, Execution, Narrowing, Origin, PlanRec
 
 
 def follow(thread: Thread) -> Iterator[Action]:
-    """What follows from the answers to `/run`: executions, and the word to who asked."""
+    """What follows from the answers to `/run`: executions, and replies."""
     for key, approval in thread.approvals.items():
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
@@ -33,7 +33,7 @@ def follow(thread: Thread) -> Iterator[Action]:
 
 
 def is_answered(thread: Thread, key: CommandKey) -> bool:
-    """Whether a `/run` has its answer and, if that was yes, its execution."""
+    """Whether a `/run` has its answer and, if it was approved, its execution."""
     approval = thread.approvals.get(key)
     if approval is None or not approval.approved:
         return approval is not None
@@ -49,7 +49,7 @@ def run(
     what: What = "run",
     before: Execution | None = None,
 ) -> Approval:
-    """The answer to a `/run`; or, with the execution `before`, to what runs the same plan again."""
+    """The answer to a `/run`; with the execution `before`, to a command that repeats its plan."""
     if before and before.origin:
         wanted = Wanted("plan", str(before.origin.plan))
     else:
@@ -79,8 +79,8 @@ def run(
 def answer(
     thread: Thread, message: Message, key: CommandKey, what: What, why: str = ""
 ) -> Approval:
-    """What became of a command that is to start something: it was refused, and why. Nobody tells
-    when a button was pressed: it is when that is dealt with."""
+    """The record of a refused command (`why`) or an approval. The time of a button press is
+    unknown; it counts as now."""
     return Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
@@ -97,14 +97,14 @@ def answer(
 
 
 def words_of(thread: Thread, execution: Execution) -> tuple[Approval, ...]:
-    """The approvals that an execution rests on, the newest last."""
+    """The approvals that an execution is based on, the newest last."""
     known = {approval.id: approval for approval in thread.approvals.values()}
     own = next(one for one in known.values() if one.execution == execution.id)
     return (*(known[id] for id in own.besides if id in known), own)
 
 
 def _narrowing(wanted: Wanted, plan: PlanRecord | None) -> Narrowing | None:
-    """What a command leaves out of its plan; None where it says nothing, or nothing of use."""
+    """What a command leaves out of its plan; None if nothing, or if its words are invalid."""
     if not wanted.rest or plan is None or plan.plan is None:
         return None
     found = subset.read(wanted.rest, plan.plan)
@@ -112,8 +112,8 @@ def _narrowing(wanted: Wanted, plan: PlanRecord | None) -> Narrowing | None:
 
 
 def _waiting(case: Case) -> list[Approval]:
-    """Of each other person whose word for what is left of the plan still stands, the newest
-    approval of the same kind that waits."""
+    """For each other person whose approval of the remaining plan is still valid, the newest waiting
+    approval of the same kind."""
     of = case.found and case.found.n, case.word.narrowing, case.word.what
     found = {
         approval.by.id: approval
@@ -130,7 +130,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
     assert plan.plan, f"approval {approval.id} names a plan with problems"
     left = approval.narrowing or Narrowing()
     planned, limit = subset.remaining(plan, left)
-    if approval.reproduces:  # or it would find made what it is to make again
+    if approval.reproduces:  # otherwise it would reuse the outputs that it should make again
         steps = {name: step.afresh(approval.execution) for name, step in planned.steps.items()}
         planned = planned.model_copy(update={"steps": steps})
     return Execution(

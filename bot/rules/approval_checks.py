@@ -1,9 +1,9 @@
-"""What must hold so that a plan is approved and launched: conditions, each with its name. Pure.
+"""The conditions for approving and launching a plan, each with a name. Pure.
 
-`AT_APPROVAL` is asked when a command is answered, `AT_LAUNCH` when its execution is about to begin.
-A condition says in a clause why it does not hold; None: it holds. No condition does another's work,
-so that a test fails for each one that is taken out. They are asked in their order: of what comes
-after `plan_there` and `plan_whole` each has a plan that can run.
+`AT_APPROVAL` is checked when a command is answered, `AT_LAUNCH` when its execution is about to
+start. A condition returns a clause that says why it does not hold; None if it holds. Conditions do
+not overlap, so a test fails for each one that is removed. They are checked in order: those after
+`plan_there` and `plan_whole` may assume a plan that can run.
 """
 
 from datetime import timedelta
@@ -19,14 +19,14 @@ from runner.schema.record import Narrowing
 
 
 def known_person(case: Case) -> str | None:
-    """Everybody has an account."""
+    """Every approver has an account."""
     if all(word.by.id > 0 for word in case.words):
         return None
     return "nobody knows who wrote this; that account is gone"
 
 
 def not_bot(case: Case) -> str | None:
-    """Everybody is a person."""
+    """Every approver is a person."""
     for word in case.words:
         if word.by.login.lower().endswith("[bot]"):
             return f"{word.by.login} is an app, and no person"
@@ -34,13 +34,13 @@ def not_bot(case: Case) -> str | None:
 
 
 def role_allowed(case: Case) -> str | None:
-    """Who commands it may."""
+    """The author of the command has permission."""
     login = case.word.by.login
     return may(case.thread.policy(), case.word.what, login, case.thread.role(login))
 
 
 def still_permitted(case: Case) -> str | None:
-    """Everybody whose word it rests on may still give it."""
+    """Every approver still has permission."""
     for word in case.words:
         role = case.thread.role(word.by.login)
         if not case.thread.policy().permits(word.what, word.by.login, role):
@@ -49,30 +49,30 @@ def still_permitted(case: Case) -> str | None:
 
 
 def own_allowed(case: Case) -> str | None:
-    """Nobody approves their own where the policy forbids that."""
+    """Nobody approves their own work if the policy forbids it."""
     if case.thread.policy().own or not (own := _with_a_part(case)):
         return None
     return f"nobody may approve their own here, and {own} has a part in this"
 
 
 def _with_a_part(case: Case) -> str | None:
-    """The first approver who opened the pull request or has a part in its commits."""
+    """The first approver who opened the pull request or contributed to its commits."""
     authors = case.thread.committers()
     return next((word.by.login for word in case.words if word.by.id in authors), None)
 
 
 def needs_two(case: Case) -> bool:
-    """Whether what is set aside for the plan is so much that two people must approve it."""
+    """Whether the plan is so large that two people must approve it."""
     size = case.thread.policy().two_approvers_from
     if size is None:
         return False
-    # Of a plan from before there were limits nobody knows how much it may take.
+    # For a plan from before there were limits, the maximum is unknown.
     left, limit = subset.remaining(case.plan, case.word.narrowing)
     return limit is None or limits.device_hours(left, limit) >= size
 
 
 def not_author_or_committer(case: Case) -> str | None:
-    """Of a large plan nobody is an approver who had a part in it."""
+    """Nobody who contributed to a large plan is one of its approvers."""
     if not needs_two(case) or not (own := _with_a_part(case)):
         return None
     return (
@@ -82,7 +82,7 @@ def not_author_or_committer(case: Case) -> str | None:
 
 
 def enough_approvers(case: Case) -> str | None:
-    """A large plan has two."""
+    """A large plan has two approvers."""
     if not needs_two(case) or len({word.by.id for word in case.words}) >= 2:
         return None
     return (
@@ -95,7 +95,7 @@ def enough_approvers(case: Case) -> str | None:
 
 
 def on_pull_request(case: Case) -> str | None:
-    """An issue has no plans."""
+    """The command is on a pull request: an issue has no plans."""
     if case.thread.is_pull:
         return None
     return (
@@ -105,7 +105,7 @@ def on_pull_request(case: Case) -> str | None:
 
 
 def not_restored(case: Case) -> str | None:
-    """Nothing rests on a word from before the records were lost."""
+    """No approval is from before the records were lost."""
     since = case.thread.restored
     if since is None or all(word.given_at > since for word in case.words):
         return None
@@ -113,7 +113,7 @@ def not_restored(case: Case) -> str | None:
 
 
 def code_or_sha(case: Case) -> str | None:
-    """A plan is named so that nobody can make another one of that name."""
+    """The command names a plan in a way that nobody can forge."""
     why = {
         "short": "a shortened SHA, and of those somebody else can make one",
         "unclear": "neither a plan's code nor a commit's full SHA",
@@ -124,21 +124,20 @@ def code_or_sha(case: Case) -> str | None:
 
 
 def narrow_only(case: Case) -> str | None:
-    """What stands after the plan leaves something out of it."""
+    """The words after the plan are a valid subset."""
     if not case.wanted.rest:
         return None
     found = subset.read(case.wanted.rest, case.planned)
     if isinstance(found, Narrowing):
         return None
-    end = "" if found.endswith("?") else "."
     return (
-        f"{found}{end} A command can only leave something out of its plan; push what you want to "
+        f"{found}. A command can only leave something out of its plan; push what you want to "
         f"run. Plan {len(case.thread.plans) + 1} says what would run now"
     )
 
 
 def plan_there(case: Case) -> str | None:
-    """It was posted before it was approved."""
+    """The plan was posted before it was approved."""
     if case.found:
         return None
     if case.wanted.how == "plan":
@@ -153,7 +152,7 @@ def plan_there(case: Case) -> str | None:
 
 
 def one_plan(case: Case) -> str | None:
-    """A commit names a plan only where all that was ever planned of it is the same."""
+    """A commit names a plan only if all plans of it are equal."""
     if case.wanted.how != "commit":
         return None
     planned = {
@@ -170,7 +169,7 @@ def one_plan(case: Case) -> str | None:
 
 
 def plan_whole(case: Case) -> str | None:
-    """It has no problems."""
+    """The plan has no problems."""
     if case.plan.plan:
         return None
     return (
@@ -180,13 +179,13 @@ def plan_whole(case: Case) -> str | None:
 
 
 def younger_than_24h(case: Case) -> str | None:
-    """The words are not old."""
+    """The command is not too old."""
     old = [word for word in case.words if case.thread.now - word.given_at >= GOOD_FOR]
     return f"the word of {old[0].by.login} is more than 24 hours old" if old else None
 
 
 def review_stands(case: Case) -> str | None:
-    """A review that a word stood in approves this commit, and was not dismissed."""
+    """The review with the command approves this commit, and was not dismissed."""
     for word in case.words:
         if (id := CommandKey.parse(word.command).review) is None:
             continue
@@ -204,7 +203,7 @@ def review_stands(case: Case) -> str | None:
 
 
 def same_repository(case: Case) -> str | None:
-    """From another repository a plan is named."""
+    """A plan from a fork is named explicitly."""
     pull = case.thread.pull()
     if case.wanted.how != "bare" or not pull or pull.head_repository == case.thread.id.repository:
         return None
@@ -215,7 +214,7 @@ def same_repository(case: Case) -> str | None:
 
 
 def settled(case: Case) -> str | None:
-    """There was time to read it."""
+    """There was time to read the plan."""
     if case.wanted.how != "bare":
         return None
     at, least = posted(case.thread, case.plan), case.thread.policy().settle_seconds
@@ -228,11 +227,11 @@ def settled(case: Case) -> str | None:
 
 
 def no_push_between(case: Case) -> str | None:
-    """A `/run` alone means what was there when it was written."""
+    """A bare `/run` means the plan at the time it was written."""
     if case.wanted.how != "bare":
         return None
     plan = case.plan
-    # The push that the plan is of may bear a time a little after that of the plan.
+    # The plan's own push may have a time a little after the plan's.
     pushed = any(
         push.at >= (plan.at.replace(microsecond=0) if push.after != plan.commit else plan.at + OWN)
         for push in (*case.thread.pushes, *case.thread.forced())  # a delivery may be lost
@@ -254,13 +253,13 @@ def pull_open(case: Case) -> str | None:
 
 
 def not_draft(case: Case) -> str | None:
-    """It is no draft."""
+    """The pull request is no draft."""
     draft = (pull := case.thread.pull()) and pull.draft
     return "the pull request is a draft; mark it as ready for review first" if draft else None
 
 
 def same_head(case: Case) -> str | None:
-    """The branch is where the plan found it."""
+    """The branch's head is the planned commit."""
     plan, pull = case.plan, case.thread.pull()
     if pull is None or plan.commit == pull.head:
         return None
@@ -271,7 +270,7 @@ def same_head(case: Case) -> str | None:
 
 
 def same_base_ref(case: Case) -> str | None:
-    """It is to be merged where the plan says."""
+    """The base branch is the planned one."""
     plan, pull = case.plan, case.thread.pull()
     if pull is None or plan.base_ref == pull.base_ref:
         return None
@@ -282,7 +281,7 @@ def same_base_ref(case: Case) -> str | None:
 
 
 def same_fingerprint(case: Case) -> str | None:
-    """The lab would still make this plan."""
+    """The current lab would make the same plan."""
     n = case.plan.n
     if case.thread.replan(n) == case.planned.fingerprint:
         return None
@@ -293,7 +292,7 @@ def same_fingerprint(case: Case) -> str | None:
 
 
 def kind_allowed(case: Case) -> str | None:
-    """The policy allows its hardware."""
+    """The policy allows the plan's hardware."""
     planned, allowed = case.planned, case.thread.policy().kinds
     if allowed is None:
         return None
@@ -303,7 +302,7 @@ def kind_allowed(case: Case) -> str | None:
 
 
 def isolation(case: Case) -> str | None:
-    """Own code is kept apart as the plan says."""
+    """Own code is isolated as the plan says."""
     plan, here = case.plan, case.thread.isolation
     why = plan_comment.own_code(case.planned)
     if why is None or (here and here == plan.isolation):
@@ -320,10 +319,10 @@ _KEPT = {"": "not at all", "bubblewrap": "under bubblewrap", "trusted": "without
 
 
 def not_running(case: Case) -> str | None:
-    """It has no execution yet, or none that counts."""
+    """The plan has no execution yet that counts."""
     states = {ran.execution.id: ran.life.state for ran in case.thread.executions}
     over = {"failed", "cancelled", "voided"}
-    if case.wanted.how == "plan":  # it is to run once more
+    if case.wanted.how == "plan":  # a repetition may
         over.add("done")
     for approval in case.thread.approvals.values():
         state = states.get(approval.execution, "queued")
@@ -333,13 +332,13 @@ def not_running(case: Case) -> str | None:
 
 
 def budget(case: Case) -> str | None:
-    """It fits into the budgets and onto the devices."""
+    """The plan fits the budgets and the devices."""
     why = case.thread.refusal(case.word.by, case.plan.n, case.word.narrowing)
     return why and why.rstrip(".")
 
 
 def policy_readable(case: Case) -> str | None:
-    """The policy can be read."""
+    """The policy is readable."""
     return unreadable(case.thread.policy())
 
 
@@ -358,7 +357,7 @@ _AT_BOTH = (
     not_author_or_committer,
 )
 
-# Asked of each word that waits: does it still stand by itself?
+# For each waiting approval: is it still valid by itself?
 STANDS = (
     not_restored,
     not_bot,
@@ -369,7 +368,7 @@ STANDS = (
     still_permitted,
 )
 
-# `enough_approvers` comes last: where it alone does not hold, the word is kept and waits.
+# `enough_approvers` comes last: if only that fails, the approval is kept and waits.
 AT_APPROVAL = (
     on_pull_request,
     not_restored,

@@ -1,9 +1,9 @@
-"""`decide`: every rule of the lab, and nothing but rules. Pure.
+"""`decide`: all rules of the lab, and nothing but rules. Pure.
 
-Each feature is a generator of what should exist on a thread; here alone is subtracted what exists
-already. A rule that lacks a fact of GitHub's raises `Unknown`; then nothing is done before it is
-known, so that every action rests on one look at the facts. Only the 👀 on a command goes first: it
-says that the command was heard, which is known.
+Each feature is a generator of what should exist on a thread. This is the only place that filters
+out what exists. If a rule lacks a fact of GitHub it raises `Unknown`; then nothing is done before
+the fact is known, so every action is based on one consistent set of facts. Only the 👀 on a command
+goes first, because it needs no further facts.
 """
 
 from collections.abc import Container
@@ -17,12 +17,12 @@ from bot.model.thread import Thread
 from bot.rules import execution, notices, plan, results_entry, sealing, slash_commands
 from runner.execution import lifecycle
 
-POLL_EVERY = timedelta(seconds=2)  # while an execution lives
+POLL_EVERY = timedelta(seconds=2)  # while an execution runs
 
 
 @dataclass(frozen=True)
 class Due:
-    """What to look up, and before that what to do; or what to do. And when to look again if
+    """What to look up, with actions that go first; or the actions to do. And when to look again if
     nothing happens."""
 
     questions: tuple[Question, ...] = ()
@@ -31,8 +31,8 @@ class Due:
 
 
 def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[Key] = ()) -> Due:
-    """What is due on `thread`; `recorded` are the paths of records that exist already, `postponed`
-    the keys of what has to wait before it may be written to GitHub: nothing else waits for it."""
+    """What is due on `thread`. `recorded` are the paths of existing records; `postponed` are the
+    keys of writes to GitHub that have to wait; nothing else waits for them."""
     features = (
         [results_entry, plan, slash_commands, execution]
         if thread.is_pull
@@ -58,7 +58,7 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
     pictures = {action.key for action in due if isinstance(action, Picture)}
     due = tuple(x for x in due if not (isinstance(x, Say) and x.lacks in pictures))
     if any(not _is_submit(action) for action in due):
-        # A launch waits until it is all that is due, so that it rests on facts of that moment.
+        # A launch comes only when nothing else is due, so that it is based on current facts.
         due = tuple(action for action in due if not _is_submit(action))
     due = tuple(sorted(due, key=lambda action: not isinstance(action, Drive)))
     live = thread.is_pull and any(not ran.result for ran in thread.executions)

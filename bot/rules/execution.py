@@ -12,7 +12,7 @@ from runner.analysis import which_runs_count
 from runner.execution import lifecycle
 from runner.schema.record import Voided
 
-EDIT_EVERY = timedelta(seconds=30)  # a status comment, while nothing but its figures changes
+EDIT_EVERY = timedelta(seconds=30)  # for a status comment while only its figures change
 CONCLUSIONS = {
     "done": "success",
     "failed": "failure",
@@ -34,7 +34,7 @@ def rules(thread: Thread) -> Iterator[Action]:
 
 
 def _verdict(thread: Thread, ran: Ran) -> Iterator[Say]:
-    """The answer, for the issue that asked."""
+    """The verdict, on the preregistration's issue."""
     key = Key("verdict", ran.execution.id)
     if key not in thread.said:
         asked = thread.registration(thread.id.number)
@@ -42,7 +42,7 @@ def _verdict(thread: Thread, ran: Ran) -> Iterator[Say]:
 
 
 def ongoing(thread: Thread) -> Iterator[Drive]:
-    """The next steps of this thread's executions that need no word of GitHub's."""
+    """The next steps of this thread's executions that need no answer from GitHub."""
     for ran in thread.executions if thread.is_pull else ():
         action = _next(ran)
         if action is not None and not _is_launch(ran, action):
@@ -50,18 +50,19 @@ def ongoing(thread: Thread) -> Iterator[Drive]:
 
 
 def _next(ran: Ran) -> lifecycle.Action | None:
-    """The execution's next step. It claims its first attempt, and with it devices, in its turn."""
+    """The execution's next step. It claims its first attempt, and with it devices, only in its
+    turn."""
     action = lifecycle.decide(ran.life)
     return None if ran.place and action == lifecycle.Claim("t1") else action
 
 
 def _is_launch(ran: Ran, action: lifecycle.Action) -> bool:
-    """Whether `action` would begin an execution; a restart belongs to the approval."""
+    """Whether `action` would start an execution; a restart needs no new check of the approval."""
     return action == lifecycle.Submit("t1") and not ran.life.attempts[0].started
 
 
 def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
-    """The execution's next step; the launch only while its approval still holds."""
+    """The execution's next step; the launch only while its approval is still valid."""
     action = _next(ran)
     if action is None:
         return
@@ -78,7 +79,7 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
 
 
 def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
-    """One comment and one check run, which follow the execution by edits."""
+    """One comment and one check run, which are edited as the execution proceeds."""
     execution = ran.execution
     state, final = ran.life.state, ran.result is not None
     status, check = Key("status", execution.id), Key("check", execution.id)
@@ -108,7 +109,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
 
 
 def _buttons(ran: Ran) -> tuple[Button, ...]:
-    """What may be pressed on an execution's check run."""
+    """The buttons of an execution's check run."""
     if ran.result is None:
         return () if ran.life.cancelled else (slash_commands.CANCEL,)
     retry = (slash_commands.RETRY,) if ran.result.state in slash_commands.AGAIN else ()
@@ -116,7 +117,7 @@ def _buttons(ran: Ran) -> tuple[Button, ...]:
 
 
 def _moved_to(thread: Thread, ran: Ran) -> str | None:
-    """Where the branch is, if it was pushed to after the execution's approval."""
+    """The new head, if the branch was pushed to after the execution's approval."""
     known = [(push.at, push.after) for push in thread.pushes]
     known += [(plan.at, plan.commit) for plan in thread.plans]
     moved = [head for at, head in sorted(known) if at >= ran.execution.at]
@@ -124,7 +125,7 @@ def _moved_to(thread: Thread, ran: Ran) -> str | None:
 
 
 def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
-    """One new comment with the answer, and the loss curves as a picture in it."""
+    """One new comment with the result, and the loss curves as a picture in it."""
     words: str | None = None
     if Key("result", ran.execution.id) not in thread.said:
         issue = ran.execution.plan.preregistration

@@ -1,6 +1,6 @@
-"""What people on a thread are told where the bot itself was in trouble. Pure.
+"""Messages on a thread when the bot itself had a problem. Pure.
 
-Records were lost (`bot.controller.store_recovery`), or something said here ended the bot each time
+Records were lost (`bot.controller.store_recovery`), or a delivery crashed the bot each time
 (`bot.inbox.quarantine`).
 """
 
@@ -14,7 +14,7 @@ from runner.schema.record import Voided
 
 
 def rules(thread: Thread) -> Iterator[Action]:
-    """A comment for each trouble, since somebody may be waiting for an answer."""
+    """A comment for each problem, because somebody may be waiting for an answer."""
     if thread.restored is not None:
         yield Say(
             Key("restored", f"{thread.restored:%Y%m%dT%H%M%SZ}"),
@@ -36,7 +36,7 @@ def rules(thread: Thread) -> Iterator[Action]:
 
 
 def voids(thread: Thread) -> Iterator[Write]:
-    """Executions from before the loss do not begin, and are not begun again."""
+    """Executions from before the loss do not start or restart."""
     for ran in thread.executions if thread.is_pull and thread.restored else ():
         action = lifecycle.decide(ran.life)
         begins = isinstance(action, lifecycle.Claim | lifecycle.Submit)

@@ -1,11 +1,10 @@
 """A pull request that declares an experiment gets its plan: a record, a comment, a check. Pure.
 
-The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
-has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
-whose problems have changed since, which is to be merged elsewhere than before, of which the lab
-after an upgrade would make something else, or for which a `/plan` asks, or a `/run` of something
-else than the plan. Comments of older plans are folded. Of a ladder each rung has a plan of its own,
-the next one's once its gate is passed.
+The bot reads the declaration at the head's commit and runs nothing. Each head gets a plan of its
+own, also one that was there before (A → B → A makes three plans). The same head gets a new plan if
+its problems or its base branch have changed, if an upgraded lab would make another plan of it, or
+if a `/plan` or a `/run` for something else asks for one. Comments of older plans are folded. On a
+ladder each rung has a plan of its own; the next rung's plan comes after the gate has passed.
 """
 
 from collections.abc import Iterator
@@ -73,8 +72,8 @@ def _plan(thread: Thread) -> Iterator[Action]:
 
 
 def _next_rung(thread: Thread) -> Iterator[Action]:
-    """The plan of the next rung, where the newest plan was one, has run, and has passed its gate.
-    Of several executions of a plan the first that is done decides."""
+    """The plan of the next rung, if the newest plan was a rung, has run, and passed its gate. If a
+    plan has several executions, the first completed one decides."""
     newest = thread.plans[-1] if thread.plans else None
     rung = newest.plan.rung if newest and newest.plan else None
     if newest is None or rung is None or rung.n == rung.of:
@@ -94,7 +93,7 @@ def _next_rung(thread: Thread) -> Iterator[Action]:
 
 
 def _climbed(done: Ran) -> Iterator[Climbed]:
-    """What a rung came to, where predictions speak of its ladder."""
+    """A rung's results, if predictions are about its ladder."""
     rung = done.execution.plan.rung
     for run in done.runs if rung and rung.ladder else ():
         if run.evaluated:
@@ -110,7 +109,7 @@ def _climbed(done: Ran) -> Iterator[Climbed]:
 def _proposed(
     thread: Thread, pull: Pull, found: Finding, climbed: tuple[Climbed, ...] = ()
 ) -> Write:
-    """The next plan's record."""
+    """The record of the next plan."""
     n, rules = _next(thread), thread.policy()
     record = PlanRecord(
         repository=thread.id.repository,
@@ -142,11 +141,12 @@ def _proposed(
 
 
 def _next(thread: Thread) -> int:
-    """The next plan's ordinal. One that was shown is never used again, its record lost or not."""
+    """The next plan's number. A number that was shown is never used again, even if its record is
+    lost."""
     shown = [int(key.of) for key in thread.said if key.kind == "plan" and key.of.isdigit()]
     return max([plan.n for plan in thread.plans] + shown, default=0) + 1
 
 
 def _isolation(thread: Thread, plan: Plan | None) -> Isolated:
-    """How own code of the plan would be run here; empty where it has none."""
+    """How the plan's own code would be isolated here; empty if it has none."""
     return thread.isolation if plan and plan_comment.own_code(plan) else ""

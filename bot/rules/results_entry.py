@@ -1,9 +1,8 @@
-"""A pull request that brings a `speedrun_results.json` gets a check of it, and a comment. Pure.
+"""A pull request with a `speedrun_results.json` gets a check of it, and a comment. Pure.
 
-Each head has a check of its own: what its files say is a record, and what an audit found in them is
-said with the run, the field and the figures. A head that brings none any more, after one that did,
-is said once, with a neutral check. When the pull request comes to the default branch, so do its
-rows, as self-reported ones.
+Each head has a check of its own: a record of its files' content, and the audit's findings with run,
+field and figures. If a later head has no such files, one neutral check says so. When the pull
+request is merged, its rows become self-reported rows of the leaderboard.
 """
 
 from collections.abc import Iterator
@@ -42,14 +41,14 @@ def rules(thread: Thread) -> Iterator[Action]:
 
 
 def _entry(thread: Thread) -> Iterator[Action]:
-    # A plan of this head was made of the same finding, after its entry was written down.
+    # A plan of this head comes from the same finding, after its entry was recorded.
     looked = [*(entry.commit for entry in thread.entries[-1:])]
     looked += [plan.commit for plan in thread.plans[-1:]]
     pull = thread.pull()
     if pull is None or not (pull.open or pull.merged) or pull.head in looked:
         return
     found = thread.finding(pull.base, pull.head)
-    # What GitHub would not show is not gone.
+    # Files that GitHub would not show are not gone.
     known = found.experiment is not None or not found.problems
     if found.entered or (known and thread.entries and thread.entries[-1].files):
         n = thread.entries[-1].n + 1 if thread.entries else 1

@@ -1,28 +1,42 @@
-"""An issue from the experiment form is a preregistration: read, sealed, labelled. Pure.
+"""An issue from the experiment form is a preregistration: parsed, sealed, labelled. Pure.
 
-The seal is a record (SHA-256 over hypothesis, predictions, author and time). What is edited later
-is recorded beside it and said; the seal stands.
+The seal is a record (SHA-256 over hypothesis, predictions, author and time). Later edits are
+recorded and announced; they do not change the seal.
 """
 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
-
-import pydantic
 
 from bot.messages import seal_comments
 from bot.model.actions import LABELS, Action, Label, Say, Write
 from bot.model.keys import Key
 from bot.model.thread import Issue, Thread
 from runner.analysis.verdicts import BadExpectation, parse_expect
-from runner.lib import yaml_lines
-from runner.lib.problems import Document, Problem, dotted, told
+from runner.lib import problems, yaml_lines
+from runner.lib.complaints import Complaints
+from runner.lib.problems import Problem
 from runner.schema import prediction_forms
 from runner.schema.record import ARM_NAME, FINAL_STATES, Edit, Prediction, Preregistration
 
 NO_RESPONSE = "_No response_"
 MAX_PREDICTIONS = 20
+EXAMPLES = {
+    "metric": "eval/bpb",
+    "arm": "fast",
+    "versus": "slow",
+    "order": "[wide, deep, plain]",
+    "exponent": "[s1, s2, s3, s4]",
+    "smaller": "[s1, s2, s3]",
+    "axis": "model_flops",
+    "expect": '"< -0.05"',
+    "confidence": "80 %",
+}
+FORM = EXAMPLES.keys() - {"metric", "expect", "confidence"}  # what tells of which form one is
+# A line that YAML would take for the beginning of a folded text.
+BARE = re.compile(r"(\s*(?:-\s+)?expect:\s+)([>|][^\"'#]*[^\"'#\s])\s*")
 
 
 class NotReadable(Exception):
@@ -54,7 +68,7 @@ def _seal(thread: Thread) -> Iterator[Action]:
     if issue is None or not issue.open:
         return
     if thread.restored is not None and Key("sealed") in thread.said:
-        return  # what was sealed is lost, and the text may be another one now
+        return  # the seal is lost, and the text may have been edited
     try:
         sealed = read(issue, thread.form(), thread)
     except NotReadable as error:
@@ -75,7 +89,7 @@ def _edits(thread: Thread, seal: Preregistration) -> Iterator[Action]:
 
 
 def _label(thread: Thread) -> Label:
-    """Exactly one label, derived from what is under this preregistration."""
+    """The one label, derived from the state of this preregistration."""
     live = [ran for ran in thread.executions if not ran.result]
     ended = [ran for ran in thread.executions if ran.life.state in FINAL_STATES]
     judged = [ran for ran in ended if ran.result and ran.result.state in ("done", "failed")]
@@ -83,12 +97,12 @@ def _label(thread: Thread) -> Label:
         return Label(LABELS["running"], f"running.{live[-1].execution.id}")
     if judged:
         last = max(judged, key=lambda ran: ran.result.at if ran.result else thread.now)
-        # It comes back after each run that was cancelled or voided meanwhile.
+        # The label returns after each run that was cancelled or voided.
         cause = f"{last.life.state}.{last.execution.id}.{len(ended)}"
         return Label(LABELS[last.life.state], cause)
     plans = [plan for plan in thread.plans if plan.plan]
     if plans:
-        # A run that was cancelled or voided leaves the plan: the label comes back once for each.
+        # A cancelled or voided run leaves the plan: the label is set again once for each.
         return Label(LABELS["planned"], f"planned.{len(ended)}")
     return Label(LABELS["wishlist"], "wishlist")
 
@@ -97,23 +111,23 @@ def _label(thread: Thread) -> Label:
 
 
 def read(issue: Issue, form: Mapping[str, str], thread: Thread) -> Preregistration | None:
-    """The preregistration in an issue of the form; None if it is no such issue.
+    """The preregistration in an issue of the form; None if it is another issue.
 
     Raises NotReadable.
     """
     answers = _answers(issue.body, form)
     if answers is None:
         return None
-    problems = []
+    wrong = []
     if not issue.title.strip():
-        problems.append("The issue has no title.")
+        wrong.append("The issue has no title. Write one.")
     hypothesis = answers.get("hypothesis", "")
     if not hypothesis:
         label = form.get("hypothesis", "Hypothesis")
-        problems.append(f"`{label}` is empty. Say in a sentence or two what you expect and why.")
-    predictions = _predictions(answers.get("predictions", ""), form, problems)
-    if problems:
-        raise NotReadable(problems)
+        wrong.append(f"`{label}` is empty. Say in a sentence or two what you expect and why.")
+    predictions = _predictions(answers.get("predictions", ""), form, wrong)
+    if wrong:
+        raise NotReadable(wrong)
     return Preregistration(
         repository=thread.id.repository,
         issue=thread.id.number,
@@ -145,59 +159,64 @@ def _answers(body: str, form: Mapping[str, str]) -> dict[str, str] | None:
     return {field: "" if text == NO_RESPONSE else text for field, text in texts.items()}
 
 
-def _predictions(text: str, form: Mapping[str, str], problems: list[str]) -> tuple[Prediction, ...]:
+def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[Prediction, ...]:
+    """The predictions in an answer of the form; what is `wrong` with them is added there."""
     label = form.get("predictions", "Predictions")
     fenced = re.fullmatch(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", text, re.DOTALL)
     text = fenced[2] if fenced else text
     if not text.strip():
-        problems.append(f"`{label}` is empty. Write at least one, as a YAML list.")
+        wrong.append(f"`{label}` is empty. Write at least one, as a YAML list.")
         return ()
+    quoted, bare = _with_quotes(text)
     try:
-        read = yaml_lines.read(text)
-        document = Document(read.value, read.lines, f"`{label}`")
-    except yaml_lines.BadYaml as error:
-        hint = ""
-        if re.search(r"expect:\s*[>|]", text):
-            hint = ' YAML reads a bare `>` as something else; write `expect: "> 1.5"` in quotes.'
-        problems.append(f"`{label}`, line {error.line}: {error}.{hint}")
+        document = problems.parsed(quoted, f"`{label}`", examples=EXAMPLES)
+    except problems.BadExperiment as error:
+        wrong += map(_sentence, (*bare.values(), *error.problems))
         return ()
-    if not isinstance(document.value, list) or not document.value:
-        problems.append(f"`{label}` must be a YAML list; begin each prediction with `- metric:`.")
-        return ()
-    if len(document.value) > MAX_PREDICTIONS:
-        problems.append(f"`{label}` has more than {MAX_PREDICTIONS} entries.")
-        return ()
-
-    def wrong(index: int, path: yaml_lines.Path, words: str) -> None:
-        line = document.line((index, *path))
-        problems.append(f"{Problem(document.file, line, dotted(path), words)}.")
-
+    entries = document.value
+    if not isinstance(entries, list) or not entries:
+        wrong.append(f"`{label}` must be a YAML list; begin each prediction with `- metric:`.")
+        if not isinstance(entries, dict):
+            return ()
+        document = replace(  # which is meant to be one of a list
+            document, value=[entries], lines={(0, *at): n for at, n in document.lines.items()}
+        )
+    complaints = Complaints(document)
+    if len(entries) > MAX_PREDICTIONS:
+        words = f"has more than {MAX_PREDICTIONS} entries; take some out"
+        complaints.say((), words)
     found: list[Prediction] = []
-    for index, entry in enumerate(document.value):
-        try:
-            prediction = _prediction(entry)
-        except BadExpectation as error:
-            wrong(index, ("expect",), str(error).removesuffix("."))
-        except pydantic.ValidationError as error:
-            for detail in error.errors():
-                path = (detail["ctx"]["key"],) if detail["type"] == "form" else detail["loc"]
-                words = told(document, Prediction, detail, (index,)).message
-                if path == ("confidence",):
-                    words += "; it is a share between 0 and 1, as 0.8 or `80 %`"
-                wrong(index, path, words)
-        else:
-            if _about(prediction) in map(_about, found):
-                wrong(index, (), "an entry above says that; say it once")
-            found.append(prediction)
-            for path, name in _names(prediction):
-                if not re.fullmatch(ARM_NAME, name):
-                    words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
-                    wrong(index, path, f"{name[:60]!r} {words}")
+    for index, entry in enumerate(document.value[:MAX_PREDICTIONS]):
+        prediction = _prediction(entry, index, complaints)
+        if prediction and _about(prediction) in map(_about, found):
+            complaints.say((index,), "an entry above says that; say it once")
+        found += [prediction] if prediction else []
+    said = [one for one in complaints.found if one.field != "expect" or one.line not in bare]
+    wrong += map(_sentence, sorted((*bare.values(), *said), key=lambda one: one.line or 0))
     return tuple(found)
 
 
+def _sentence(problem: Problem) -> str:
+    said = str(problem)
+    return said if said.endswith("?") else f"{said}."
+
+
+def _with_quotes(text: str) -> tuple[str, dict[int, Problem]]:
+    """The text with quotes around what YAML reads as something else, and by their lines what to say
+    of these."""
+    bare: dict[int, Problem] = {}
+    lines = text.split("\n")
+    for n, line in enumerate(lines):
+        if found := BARE.fullmatch(line):
+            lines[n] = f'{found[1]}"{found[2]}"'
+            words = "YAML reads a bare `>` as something else; write"
+            said = f'{words} `expect: "{found[2]}"` in quotes'
+            bare[n + 1] = Problem("`Predictions`", n + 1, "expect", said)
+    return "\n".join(lines), bare
+
+
 def _about(prediction: Prediction) -> Prediction:
-    """What it says, however sure it is: a sure thing said twice would count twice."""
+    """The prediction without its confidence, to detect duplicates, which would count twice."""
     return prediction.model_copy(update={"confidence": 0.5})
 
 
@@ -210,22 +229,46 @@ def _names(prediction: Prediction) -> Iterator[tuple[yaml_lines.Path, str]]:
         yield from (((key, n), name) for n, name in enumerate(getattr(prediction, key)))
 
 
-def _prediction(entry: Any) -> Prediction:
+def _prediction(written: Any, index: int, complaints: Complaints) -> Prediction | None:
+    """The entry of this index; None where it cannot be read. All that is wrong is told."""
+    entry = written
     if isinstance(entry, dict):
-        entry = dict(entry)
+        entry = {**entry}
         if entry.get("order"):
             entry.setdefault("expect", prediction_forms.ANY_STEP)
         share = re.fullmatch(r"\s*([0-9]+|[0-9]*\.[0-9]+)\s*%\s*", str(entry.get("confidence", "")))
         if share:
             entry["confidence"] = float(share[1]) / 100
         if isinstance(entry.get("expect"), str):
-            entry["expect"] = str(parse_expect(entry["expect"]))
-            if entry.get("order") and not re.match(r">=? [0-9]", entry["expect"]):
-                raise BadExpectation(
-                    "of an `order` it says by how much each arm is better than the next, as "
-                    f"> 0 or > 0.01, and not {entry['expect']}; leave it out if any step will do."
-                )
-    return Prediction.model_validate(entry)
+            entry["expect"] = _expected(entry, index, complaints)
+    prediction, read, lost = complaints.read(Prediction, entry, lambda place: (index, *place))
+    if not isinstance(read, dict):
+        return None
+    known = prediction or Prediction.model_construct(**read)
+    if prediction is None and FORM.isdisjoint(str(place[0]) for place in lost):
+        for key, words in prediction_forms.wrong(known):
+            complaints.say((index, key), words)
+    for path, name in _names(known):
+        if not re.fullmatch(ARM_NAME, name):
+            words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
+            complaints.say((index, *path), f"{name[:60]!r} {words}")
+    return prediction
+
+
+def _expected(entry: Mapping[str, Any], index: int, complaints: Complaints) -> str:
+    """What an entry expects, in one form; in the place of what is none, anything."""
+    try:
+        expect = str(parse_expect(entry["expect"]))
+    except BadExpectation as error:
+        complaints.say((index, "expect"), str(error).removesuffix("."))
+        return prediction_forms.ANY_STEP
+    if entry.get("order") and not re.match(r">=? [0-9]", expect):
+        words = (
+            "of an `order` it says by how much each arm is better than the next, as "
+            f"> 0 or > 0.01, and not {expect}; leave it out if any step will do"
+        )
+        complaints.say((index, "expect"), words)
+    return expect
 
 
 def _folder(thread: Thread) -> str:

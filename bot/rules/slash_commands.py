@@ -1,9 +1,9 @@
-"""What people command, in its order: by a comment, a review or a button. Pure.
+"""Commands, in order: by a comment, a review or a button. Pure.
 
-Each command is answered once and for all, by a record: an `Approval` of what starts something
-(`/run`, `/retry`, `/reproduce`), an `Answered` of `/cancel` and `/plan`. What becomes visible
-follows from the record, so that a command that comes again, however late, changes nothing.
-`/status` and `/help` change nothing either way; their answer is a comment, said once.
+Each command is answered once, by a record: an `Approval` for commands that start something (`/run`,
+`/retry`, `/reproduce`), an `Answered` for `/cancel` and `/plan`. All visible effects follow from
+the record, so a repeated delivery, however late, changes nothing. `/status` and `/help` change
+nothing; their answer is a comment, posted once.
 """
 
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ from bot.rules import approval, which_plan
 from bot.rules.which_plan import What
 from runner.schema.record import Answered, Cancelled, command_of
 
-TYPE_AGAIN_AFTER = timedelta(hours=24)  # a command that was not heard when it was written
-# Buttons of check runs. A pressed one is heard as the command that `payloads.BUTTONS` says.
+TYPE_AGAIN_AFTER = timedelta(hours=24)  # for a command that arrived too late
+# Buttons of check runs. A press counts as the command in `payloads.BUTTONS`.
 CANCEL = Button("Cancel", "cancel", "Stop it; its record is kept")
 RETRY = Button("Retry", "retry", "Run the same plan once more")
 REPLAN = Button("Re-plan", "replan", "Look at the branch once more")
 _NO_EXECUTION = "There is no execution `{}` on this thread."
-AGAIN = ("failed", "cancelled", "voided")  # what `/retry` is for
+AGAIN = ("failed", "cancelled", "voided")  # the states that `/retry` is for
 
 
 def rules(thread: Thread) -> Iterator[Action]:
-    """Answers to the commands of this thread, and what they cause."""
+    """Answers to the commands of this thread, and their effects."""
     meant = [(message, commands.read(message.body)) for message in thread.messages]
     for message, reading in meant:
         if reading.commands and not _is_doubtful(thread, message):
@@ -42,17 +42,17 @@ def rules(thread: Thread) -> Iterator[Action]:
 
 
 def _is_doubtful(thread: Thread, message: Message) -> bool:
-    """Whether nobody can say any more that this is what its author wrote, or still wants: it was
-    found long after, and no signed word of GitHub's tells its first text."""
+    """Whether it is uncertain that the author wrote this text or still wants it: it was found long
+    after, and no signed delivery contains the original text."""
     late = thread.now - message.at > TYPE_AGAIN_AFTER
     return message.heard == "sweep" and (message.edited or late)
 
 
 def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Action]:
-    """An answer to each command, in their order.
+    """An answer to each command, in order.
 
-    What follows a `/run` waits until that has its answer and its execution, so that two of them
-    never approve the same plan and a `/cancel` finds what it was meant for.
+    Commands after a `/run` wait until it has its answer and its execution, so that two of them
+    never approve the same plan and a `/cancel` finds its execution.
     """
     for message, reading in read:
         about = message.key(0).message
@@ -92,8 +92,8 @@ def _is_known(thread: Thread, key: CommandKey) -> bool:
 
 
 def _react(key: CommandKey, content: Literal["eyes", "rocket", "confused"]) -> Iterator[React]:
-    """A reaction to the comment that holds a command; a review and a button cannot take one, and
-    are answered by what follows."""
+    """A reaction to the comment with a command. A review and a button cannot have one; they get
+    only the effects."""
     if key.comment is not None:
         yield React(key.comment, content)
 
@@ -102,8 +102,8 @@ def _react(key: CommandKey, content: Literal["eyes", "rocket", "confused"]) -> I
 
 
 def _start(thread: Thread, message: Message, key: CommandKey, what: What, argument: str) -> Write:
-    """The answer to a `/run`; or to one of a plan that ran before, under all conditions of a
-    `/run`."""
+    """The answer to a `/run`; or to a command that repeats an earlier plan, with all conditions of
+    a `/run`."""
     if what == "run" or (what == "reproduce" and _is_of_entry(thread)):
         found = approval.run(thread, message, key, argument, what=what)
     elif isinstance(before := _before(thread, what, argument), Ran):
@@ -115,15 +115,15 @@ def _start(thread: Thread, message: Message, key: CommandKey, what: What, argume
 
 
 def _is_of_entry(thread: Thread) -> bool:
-    """Whether the lab's first own run is wanted of the experiment that came with results."""
-    if not (thread.entries and thread.plans and thread.entries[-1].files):  # or taken back
+    """Whether this is the lab's first own run of the experiment that came with results."""
+    if not (thread.entries and thread.plans and thread.entries[-1].files):  # or removed again
         return False
     is_done = any(ran.life.state == "done" for ran in thread.executions)
     return not is_done and thread.plans[-1].commit == thread.entries[-1].commit
 
 
 def _before(thread: Thread, what: str, argument: str) -> Ran | str:
-    """The execution that is to run once more, or why there is none."""
+    """The execution to repeat, or why there is none."""
     if not thread.is_pull:
         return f"`/{what}` belongs on the pull request whose execution is to run once more."
     fits = AGAIN if what == "retry" else ("done",)
@@ -149,7 +149,7 @@ def _before(thread: Thread, what: str, argument: str) -> Ran | str:
 def _answer(
     thread: Thread, message: Message, key: CommandKey, what: Literal["cancel", "plan"], words: str
 ) -> Write:
-    """The record of what became of such a command, which `words` stand behind."""
+    """The record of such a command, with the `words` after it."""
     why = None
     if what == "cancel" or thread.is_pull:
         why = which_plan.forbidden(thread, what, message.author.login)
@@ -191,9 +191,9 @@ def _nothing_to_stop(thread: Thread, words: str) -> str:
 
 
 def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
-    """Whether a `/cancel` can mean an execution. It may come late, and then what was approved after
-    it was written is not meant; in a tie it is, as to stop is the safe side. A button is there only
-    once its execution is."""
+    """Whether a `/cancel` can mean this execution. A late one does not mean executions that were
+    approved after it was written; at equal times it does, because stopping is the safe side. A
+    button exists only after its execution."""
     if message.via == "button":
         return True
     command = CommandKey.parse(command_of(ran.origin.approval))
@@ -205,7 +205,7 @@ def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
 
 
 def _nothing_to_plan(thread: Thread, words: str) -> str | None:
-    """Why there is nothing to make a plan of; None where there is."""
+    """Why there is nothing to plan; None if there is."""
     if not thread.is_pull:
         return "`/plan` belongs on the pull request that declares the experiment."
     if words:
@@ -220,7 +220,7 @@ def _nothing_to_plan(thread: Thread, words: str) -> str | None:
 
 
 def _follow(thread: Thread) -> Iterator[Action]:
-    """What follows from the answers, and the word to who asked."""
+    """The effects of the answers, and the replies."""
     for key, answered in thread.answered.items():
         if not answered.yes:
             yield Say(Key(answered.what, str(key)), command_answers.refused(answered))

@@ -1,6 +1,6 @@
-"""Which plan a command means, whose word it is, and who may give it. Pure.
+"""Which plan a command means, who gave it, and who may give it. Pure.
 
-What must hold of a `Case` is in `bot.rules.approval_checks`.
+`bot.rules.approval_checks` has the conditions for a `Case`.
 """
 
 import re
@@ -16,8 +16,8 @@ from bot.model.thread import Thread
 from runner.planning import subset
 from runner.schema.record import Approval, Narrowing, Plan, PlanRecord
 
-OWN = timedelta(seconds=5)  # between GitHub's time of a push and the lab's of its plan, at most
-GOOD_FOR = timedelta(hours=24)  # an approval, and the command that gives it
+OWN = timedelta(seconds=5)  # maximum time between GitHub's time of a push and the lab's of its plan
+GOOD_FOR = timedelta(hours=24)  # for an approval, and for the command that gives it
 
 
 # ── What a command says ──────────────────────────────────────────────────────────────────────
@@ -34,15 +34,15 @@ _NAMES: dict[How, str] = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a command says of the plan that it approves."""
+    """How a command names the plan that it approves."""
 
     how: How
     what: str = ""
-    rest: str = ""  # words after it, which may narrow the plan
+    rest: str = ""  # the words after it, which may select a subset
 
 
 def wanted(argument: str, reviewed: str | None = None) -> Wanted:
-    """What stands after `/run`; `reviewed` is the commit of the review that holds the command."""
+    """Parse the words after `/run`; `reviewed` is the commit of the review with the command."""
     first, _, rest = argument.strip().partition(" ")
     for how, form in _NAMES.items():
         if re.fullmatch(form, first.lower()):
@@ -55,7 +55,7 @@ def wanted(argument: str, reviewed: str | None = None) -> Wanted:
 
 
 def meant(thread: Thread, wanted: Wanted, asked_at: datetime) -> PlanRecord | None:
-    """The plan that a command is about: the one it names, else the newest one that was there."""
+    """The plan that a command means: the one it names, otherwise the newest that existed."""
     if wanted.how == "code":
         found = [plan for plan in thread.plans if plan.code and plan.code == wanted.what]
     elif wanted.how == "plan":
@@ -64,15 +64,15 @@ def meant(thread: Thread, wanted: Wanted, asked_at: datetime) -> PlanRecord | No
         found = [
             plan
             for plan in thread.plans
-            if (at := posted(thread, plan)) and at < asked_at  # a tie is not before
+            if (at := posted(thread, plan)) and at < asked_at  # an equal time is not before
             if wanted.how != "commit" or plan.commit == wanted.what
         ]
     return found[-1] if found else None
 
 
 def posted(thread: Thread, plan: PlanRecord) -> datetime | None:
-    """When the plan's comment was created, by GitHub's clock. None where it is older than the plan:
-    then it is some other comment, which somebody has edited to look like it."""
+    """When the plan's comment was created, by GitHub's clock. None if that is before the plan: then
+    it is another comment, edited to look like the plan's."""
     said = thread.said.get(Key("plan", str(plan.n)))
     if said is None or said.at is None or said.at < plan.at.replace(microsecond=0):
         return None
@@ -84,28 +84,28 @@ def posted(thread: Thread, plan: PlanRecord) -> datetime | None:
 
 @dataclass(frozen=True)
 class Case:
-    """A command to answer, or an execution to launch, with all that it rests on."""
+    """A command to answer, or an execution to launch, with everything that it depends on."""
 
     thread: Thread
     wanted: Wanted
     found: PlanRecord | None  # the plan that it means
-    words: tuple[Approval, ...]  # each somebody's, given or to be given; the newest last
-    before: str | None = None  # the execution that is to run once more
+    words: tuple[Approval, ...]  # each by one person, given or to be given; the newest last
+    before: str | None = None  # the execution to repeat
 
     @property
     def word(self) -> Approval:
-        """The newest one."""
+        """The newest approval."""
         return self.words[-1]
 
     @property
     def plan(self) -> PlanRecord:
-        """The plan that it means, which is there."""
+        """The plan that it means, which must exist."""
         assert self.found
         return self.found
 
     @property
     def planned(self) -> Plan:
-        """What would run, which the plan says."""
+        """What would run, by the plan."""
         assert self.plan.plan
         return self.plan.plan
 
@@ -117,7 +117,7 @@ class Case:
 
     @property
     def same(self) -> str:
-        """The line by which somebody else says the same."""
+        """The line with which a second person approves the same."""
         if self.before:
             return f"`/{self.word.what} {self.before}`"
         left = subset.line(self.word.narrowing or Narrowing())
@@ -138,7 +138,7 @@ def failing(
 
 
 def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
-    """Why somebody with this role may not give the command, as a clause; None: they may."""
+    """Why a user with this role may not give the command, as a clause; None if they may."""
     if policy.permits(command, login, role):
         return None
     permitted = policy.permitted(command)
@@ -153,7 +153,7 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
 
 
 def forbidden(thread: Thread, command: Command, login: str) -> str | None:
-    """Why somebody may not give a command here now, as a sentence; None: they may."""
+    """Why a user may not give a command here now, as a sentence; None if they may."""
     policy = thread.policy()
     broken = None if command == "cancel" else unreadable(policy)
     why = broken or may(policy, command, login, thread.role(login))
@@ -161,12 +161,12 @@ def forbidden(thread: Thread, command: Command, login: str) -> str | None:
 
 
 def sentence(clause: str) -> str:
-    """A clause as it can stand alone."""
+    """A clause as a sentence."""
     return f"{clause[:1].upper()}{clause[1:]}."
 
 
 def unreadable(policy: Policy) -> str | None:
-    """Why nobody may do anything, as a clause; None: the policy can be read."""
+    """Why nobody may do anything, as a clause; None if the policy is readable."""
     if not policy.problems:
         return None
     more = f" (and {len(policy.problems) - 1} more)" if len(policy.problems) > 1 else ""

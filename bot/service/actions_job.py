@@ -1,9 +1,9 @@
-"""The bot without a server: one invocation of GitHub Actions does whatever is due, and ends.
+"""The bot without a server: one run of GitHub Actions does everything that is due, and ends.
 
-The event that started it lies in a file that GitHub wrote. It is kept like a delivery, so that it
-is dealt with once, in whatever mode, whoever leads. Then this process leads, looks at what no
-event told of, and works until nothing is due or its time is over. Nothing is lost where it is cut
-off: the next one goes on from the records.
+GitHub writes the event that started it to a file. It is stored like a delivery, so that it is
+handled once, in either mode, by any leader. Then this process becomes the leader, looks for missed
+events, and works until nothing is due or its time is over. If it is interrupted nothing is lost:
+the next one continues from the records.
 """
 
 import json
@@ -22,8 +22,8 @@ from bot.telemetry import logs
 from runner.lib import redact
 from runner.store.store import Store
 
-WAIT_TO_LEAD = 60.0  # seconds; a leader that is gone is noticed within 45
-# Actions' name for events, where it is another one than that of deliveries.
+WAIT_TO_LEAD = 60.0  # seconds; a dead leader is noticed within 45
+# Events whose name in Actions differs from that in deliveries.
 EVENTS = {"pull_request_target": "pull_request"}
 
 log = logging.getLogger("regatta.handle")
@@ -32,24 +32,24 @@ Ended = Literal["done", "another leads", "GitHub is away", "time is over"]
 
 
 class NoEvent(Exception):
-    """What Actions says of its event cannot be read; the message says what is wrong."""
+    """Actions' event is unreadable; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What started this invocation."""
+    """The event that started this job."""
 
-    name: str  # as deliveries have it
+    name: str  # as in deliveries
     payload: Any
-    delivery: str  # a name for it; the same when somebody has the job run again
+    delivery: str  # an id for it; the same when the job is run again
 
 
 class NoPlace(Exception):
-    """The store would not outlive this job; the message says where it can lie."""
+    """The store would be lost with this job; the message says where to put it."""
 
 
 def handle(settings: Settings, environment: Mapping[str, str], may_take: float) -> Ended:
-    """Do whatever is due, `may_take` seconds at most. Raises NoEvent, NoPlace, and what
+    """Do what is due, for at most `may_take` seconds. Raises NoEvent, NoPlace, and what
     `bot.service.parts` does."""
     redact.hold(*settings.all_secrets())
     logs.set_up("text", redact=redact.clean)
@@ -61,7 +61,7 @@ def handle(settings: Settings, environment: Mapping[str, str], may_take: float) 
 
 
 def lasting(store: str) -> str:
-    """`store`, if the next job finds it again. Raises NoPlace."""
+    """`store`, if the next job will find it again. Raises NoPlace."""
     if store.startswith("gs://") or Path(store).is_absolute():
         return store
     raise NoPlace(
@@ -72,7 +72,7 @@ def lasting(store: str) -> str:
 
 
 def event_of(environment: Mapping[str, str]) -> Event:
-    """The event of this invocation, out of Actions' environment. Raises NoEvent."""
+    """The event of this job, from Actions' environment. Raises NoEvent."""
     name, path = environment.get("GITHUB_EVENT_NAME", ""), environment.get("GITHUB_EVENT_PATH", "")
     run = environment.get("GITHUB_RUN_ID", "")
     if not name or not path or not run.isalnum():
@@ -92,7 +92,7 @@ def event_of(environment: Mapping[str, str]) -> Event:
 
 
 def keep(store: Store, event: Event, repository: int) -> None:
-    """Put an event that concerns a thread where deliveries are. Raises StoreError, OSError."""
+    """Store an event about a thread in the inbox. Raises StoreError, OSError."""
     read = payloads.read(event.name, event.payload, "event-file")
     with logs.about(delivery=event.delivery):
         if read is None or read.thread is None or read.repository != repository:
@@ -109,9 +109,9 @@ def work(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Ended:
-    """Lead, and work until nothing is due or `may_take` seconds are over; then let go.
+    """Lead, and work until nothing is due or `may_take` seconds are over; then release the lease.
 
-    Where somebody else leads and goes on leading, what was kept is theirs to do.
+    If another process leads and keeps leading, it handles what was stored.
     """
     began = monotonic()
     try:

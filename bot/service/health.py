@@ -1,10 +1,9 @@
-"""For who operates a bot: is it alive, is it ready, and what does it count.
+"""Health endpoints: is the bot alive, is it ready, and its metrics.
 
-`/healthz` asks whether the loop still comes around, and all is well: restart a process that fails
-it. `/readyz` asks whether a delivery could be kept, and keeps a small file for a moment: send
-nothing to one that fails it. A bot that does not lead
-is ready too, since it keeps what comes in. Figures are served on a port of their own, which is not
-for the world.
+`/healthz` says whether the loop still comes around without errors: restart a process that fails it.
+`/readyz` says whether a delivery could be stored, by writing a small file: send nothing to a
+process that fails it. A bot that does not lead is ready, too, because it stores deliveries. Metrics
+have a port of their own, which should not be public.
 """
 
 import logging
@@ -22,17 +21,17 @@ from bot.telemetry import metrics
 from runner.store.store import Store, StoreError
 
 STANDS_STILL = 600.0  # seconds; no look at a thread takes as long
-TRY_EVERY = 5.0  # seconds between two files that `/readyz` keeps, however often it is asked
+TRY_EVERY = 5.0  # minimum seconds between two test files of `/readyz`
 
 log = logging.getLogger("regatta.operate")
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What is to be known of the loop that does the work."""
+    """The state of the main loop."""
 
     alive: Callable[[], bool]
-    came_around: Callable[[], float]  # when it last did, on `monotonic`
+    came_around: Callable[[], float]  # the last time it did, on `monotonic`
     leads: Callable[[], bool]
     monotonic: Callable[[], float] = time.monotonic
 
@@ -42,7 +41,7 @@ class Loop:
 
 
 def routes(store: Store, loop: Loop) -> APIRouter:
-    """`GET /healthz` and `GET /readyz`: 200, or 503 and why in a sentence."""
+    """`GET /healthz` and `GET /readyz`: 200, or 503 with the reason as a sentence."""
     router, ready = APIRouter(), Ready(store, loop.monotonic)
     metrics.STOOD_STILL.set_function(loop.stood_still)
     metrics.LEADS.set_function(lambda: float(loop.leads()))
@@ -60,7 +59,7 @@ def routes(store: Store, loop: Loop) -> APIRouter:
 
 
 def unwell(loop: Loop) -> str | None:
-    """Why the process is to be restarted; None if it is well."""
+    """Why the process should be restarted; None if it is well."""
     if not loop.alive():
         return "The loop has ended."
     if (seconds := loop.stood_still()) > STANDS_STILL:
@@ -69,7 +68,7 @@ def unwell(loop: Loop) -> str | None:
 
 
 class Ready:
-    """Whether a delivery could be kept, as of a moment ago."""
+    """Whether a delivery could be stored, as of a moment ago."""
 
     def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -79,7 +78,7 @@ class Ready:
         self._why: str | None = None
 
     def why_not(self) -> str | None:
-        """Why a delivery could not be kept; None if it could."""
+        """Why a delivery could not be stored; None if it could."""
         with self._lock:
             if self._monotonic() - self._tried >= TRY_EVERY:
                 self._why = self._look()
@@ -102,7 +101,8 @@ class Ready:
 
 
 def serve_metrics(host: str, port: int) -> Callable[[], None]:
-    """Answer Prometheus at http://host:port/metrics from a thread; returns what ends it."""
+    """Answer Prometheus at http://host:port/metrics from a thread. Returns the function that stops
+    it."""
     server, thread = start_http_server(port, host, metrics.REGISTRY)
 
     def end() -> None:

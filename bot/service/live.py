@@ -1,9 +1,9 @@
-"""An execution as it is now, at `/live/<execution>`, and each of its runs, at
-`/live/<execution>/<run>`: the pages of the site, drawn from the records and from what its jobs
-report while they run.
+"""Live pages: an execution as it is now at `/live/<execution>`, and each of its runs at
+`/live/<execution>/<run>`: the pages of the site, drawn from the records and from what jobs report
+while they run.
 
-What is drawn is kept for some seconds, so that many who watch cost what one costs. It asks neither
-GitHub nor Ray, so it needs no credential; what looks like one is taken out of it all the same.
+Pages are cached for some seconds, so many viewers cost no more than one. It asks neither GitHub nor
+Ray, so it needs no credentials; texts are searched for secrets all the same.
 """
 
 import re
@@ -28,32 +28,32 @@ from runner.schema import record
 from runner.schema.record import run_name
 from runner.store.store import Store
 
-SECONDS = 5  # that a drawing is kept, and after which a page asks again
-MAX_KEPT = 64  # executions whose drawings are kept
+SECONDS = 5  # for which a page is cached, and after which it reloads
+MAX_KEPT = 64  # executions whose pages are cached
 NAME = re.compile(r"x[0-9a-f]{16}")  # as `record.execution_id` makes them
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A page, and the script with its figures, which it loads again and again."""
+    """A page, and the script with its figures, which it reloads."""
 
     page: str
     script: str
 
 
 class Live:
-    """Pages of executions as they are now."""
+    """Live pages of executions."""
 
     def __init__(
         self, store: Store, look: Look, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._look, self._clock = store, look, clock
         self._kept: dict[tuple[str, str | None], tuple[float, Drawn]] = {}
-        self._lock = threading.Lock()  # one drawing at a time: the bot has other things to do
+        self._lock = threading.Lock()  # one drawing at a time: the bot has other work
 
     def drawn(self, execution: str, run: str | None = None) -> Drawn | None:
-        """The page of an execution, or of one of its runs, at most SECONDS old; None where there is
-        no such one."""
+        """The page of an execution, or of one of its runs, at most SECONDS old; None if it does not
+        exist."""
         if not NAME.fullmatch(execution):
             return None
         key = execution, run
@@ -76,8 +76,8 @@ class Live:
 
 
 def now(store: Store, execution: str) -> Entry | None:
-    """The execution with the runs of its record, and before these are written with what its jobs
-    have reported so far. None: there is no such execution."""
+    """The execution with its recorded runs or, before they are recorded, with what its jobs have
+    reported. None: there is no such execution."""
     folder = f"executions/{execution}"
     if record.read(store, f"{folder}/execution", record.Execution) is None:
         return None
@@ -90,8 +90,7 @@ def now(store: Store, execution: str) -> Entry | None:
 
 
 def draw(entry: Entry, run: record.Run | None, look: Look, store: Store) -> Drawn:
-    """The page of an execution, or of one run with the end of what its job has printed so far; and
-    the script."""
+    """The page of an execution, or of one run with the end of its job's output; and the script."""
     id, over = entry.execution.id, entry.result is not None
     told: dict[str, Any] = {"state": entry.state, "ended": over}
     if run is None:
@@ -138,7 +137,7 @@ def draw(entry: Entry, run: record.Run | None, look: Look, store: Store) -> Draw
 
 
 def _row(entry: Entry, run: record.Run) -> list[str | int | float | None]:
-    """Its name, steps, steps planned, newest loss and tokens a second."""
+    """Its name, steps, planned steps, newest loss and tokens per second."""
     return [
         run_name(run.arm, run.seed),
         run.steps,

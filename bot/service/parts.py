@@ -1,4 +1,4 @@
-"""What a server and a job of Actions are both made of."""
+"""Common parts of the server and the Actions job."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from runner.store.store import Store
 
 
 def opened(settings: Settings) -> tuple[Store, GitHub]:
-    """Store and repository, which belong to each other. Raises Unset, StoreError, Later, Refused,
-    AnotherRepository."""
+    """The store and the repository, checked to belong together. Raises Unset, StoreError, Later,
+    Refused, AnotherRepository."""
     credentials = settings.credentials()
     login = settings.login(credentials)
     store = Store(settings.store, jobs=settings.jobs)

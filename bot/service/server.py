@@ -1,4 +1,4 @@
-"""The bot as a server: webhooks in, the reconciler in a thread beside them, the site out."""
+"""The bot as a server: receives webhooks, runs the reconciler in a thread, serves the site."""
 
 import logging
 import os
@@ -23,19 +23,19 @@ from bot.telemetry import logs
 from runner.lib import redact
 from runner.publish import signing, wandb_upload
 
-ENDS_WITHIN = 10  # seconds for answers that are going on; then the lease has to be let go
+ENDS_WITHIN = 10  # seconds for current answers; then the lease must be released
 
 log = logging.getLogger("regatta.serve")
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The whole bot as one application; its reconciler lives as long as the application."""
-    secret = settings.secret(SECRET)  # before anything is asked or made
+    """The whole bot as one application; its reconciler runs as long as the application."""
+    secret = settings.secret(SECRET)  # before any request or file
     key = signing.read_key(settings.key) if settings.key else None
     store, github = opened(settings)
     redact.hold(*redact.of_environment(os.environ))
     pages = store.local("site")
-    pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
+    pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when possible
 
     host = github.url.removesuffix(f"/{github.name}")
     remembered, lab = Memory(pages), LabFiles(github)
@@ -53,7 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
                 address=settings.site,
                 tracks=lab.config().tracks,
             )
-        except Exception:  # a page can be drawn again; an experiment must not wait for it
+        except Exception:  # pages can be drawn again; experiments must not wait for them
             log.exception("the site could not be built")
 
     loop = reconciler(settings, store, github, site=settings.site, on_records=rebuild, key=key)
@@ -91,7 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
-    """Serve until the process is told to end. Secrets never stand in a log. Raises what
+    """Serve until the process is told to end. Secrets never appear in logs. Raises what
     `bot.service.parts` does, and BadKey."""
     redact.hold(*settings.all_secrets())
     form = settings.logs or ("text" if sys.stderr.isatty() else "json")

@@ -1,1 +1,1 @@
-"""What an operator installs and checks."""
+"""Setup and checks for operators."""

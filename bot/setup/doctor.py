@@ -1,7 +1,7 @@
-"""`regatta doctor`'s checks: each looks at one thing that a deployment needs, from where it runs.
+"""The checks of `regatta doctor`: each tests one thing that a deployment needs, from where it runs.
 
-A check changes nothing that lasts, and tells no secret. What fails comes with how to mend it: a
-command to type (between backticks) or the place to click.
+A check changes nothing permanently, and shows no secret. A failure comes with what to do: a command
+to type (between backticks) or the place to click.
 """
 
 import base64
@@ -33,24 +33,25 @@ from runner.schema import lab_config
 from runner.store.store import Store
 
 SHORTEST_SECRET = 24  # characters
-LEAST_FREE = 2 << 30  # bytes of a store's disk
-LATE = timedelta(hours=1)  # after the end, for records that are not on their branch
-MOST_SKEW = 30.0  # seconds; nothing is decided by the local clock, but logs and tokens go by it
-DELIVERIES = "30"  # the newest, that are looked at
+LEAST_FREE = 2 << 30  # bytes free on the disk of the store
+LATE = timedelta(hours=1)  # age of records that should be on their branch
+MOST_SKEW = 30.0  # seconds; no decision uses the local clock, but logs and tokens do
+DELIVERIES = "30"  # the number of newest ones that are checked
 SETTINGS = "the App's settings on GitHub"
 HOOK = f"Under {SETTINGS}, Webhook,"
 LEVELS = {"read": "Read-only", "write": "Read and write"}
 
 
 def looked_at(of: Settings, actions: bool = False) -> dict[str, Finding]:
-    """What each check finds; with `actions`, in Actions mode, which has no webhook and no App."""
+    """The result of each check; with `actions`, for Actions mode, which has no webhook and no
+    App."""
     if actions:
         of = of.model_copy(update={"app_id": "", "url": "", "bot": ""})
     return {name: _finding(look) for name, look in Doctor(of, actions).checks().items()}
 
 
 def _finding(look: Callable[[], str]) -> Finding:
-    """A check that stumbles has found something, too."""
+    """Run a check; an unexpected error is a finding, too."""
     try:
         return Finding(True, look())
     except Wrong as wrong:
@@ -62,13 +63,13 @@ def _finding(look: Callable[[], str]) -> Finding:
 
 
 class Doctor:
-    """The checks, each of which says in a sentence what is fine, or raises Wrong."""
+    """The checks; each returns a sentence if all is fine, or raises Wrong."""
 
     def __init__(self, of: Settings, actions: bool) -> None:
         self.of, self._actions = of, actions
 
     def checks(self) -> dict[str, Callable[[], str]]:
-        """All of a deployment, in the order in which they are best mended."""
+        """All checks of a deployment, in the order in which to fix them."""
         of, app = self.of, bool(self.of.app_id)
         found = {
             "webhook secret": not self._actions and self.webhook_secret,
@@ -98,7 +99,7 @@ class Doctor:
     # ── Secrets ──────────────────────────────────────────────────────────────────────────────
 
     def webhook_secret(self) -> str:
-        """Whether GitHub's deliveries can be told from anybody's."""
+        """Whether deliveries from GitHub can be authenticated."""
         place = self.of.secret_file(SECRET) or "/etc/regatta/webhook-secret"
         new = (
             f"Make one: `umask 077; openssl rand -hex 32 > {place}`; let {SECRET}_FILE name it, "
@@ -112,7 +113,7 @@ class Doctor:
         return f"is set{old if self.of.optional(OLD_SECRET) else ''}."
 
     def secret_files(self) -> str:
-        """Whether others on this machine can read what must stay secret."""
+        """Whether other users of this machine can read secrets."""
         files = [file for name in SECRETS if (file := self.of.secret_file(name))]
         for file in files:
             need(file.is_file(), f"{file} is not there.", "Create it, or name another.")
@@ -130,7 +131,7 @@ class Doctor:
         )
         name, folder = f"doctor/{secrets.token_hex(8)}", Path(place)
         with answering(f"{place} cannot be used: {{}}", another):
-            store = Store(place, make=folder.is_dir())  # else a name with a slip would be made
+            store = Store(place, make=folder.is_dir())  # otherwise a typo would create a store
             once = store.create(name, b"{}\n") and not store.create(name, b"{}\n")
             store.remove(name)
             store.prune("doctor")
@@ -144,7 +145,7 @@ class Doctor:
         return f"{place} keeps what is created in it."
 
     def records_branch(self) -> str:
-        """Whether what has ended is on the branch that witnesses its time."""
+        """Whether finished executions are on the branch that proves their time."""
         if not self.of.records_branch:
             return "is switched off: nothing is copied to it."
         ends = waiting(Store(self.of.store, make=False)).values()
@@ -164,7 +165,7 @@ class Doctor:
         return f"{file} can be read."
 
     def ray(self) -> str:
-        """Whether Ray takes jobs from us."""
+        """Whether Ray accepts our jobs."""
         with answering("{}", "Let REGATTA_RAY_TOKEN_FILE name Ray's token file."):
             file = self.of.file_of_ray_token()
             token = file.read_text().strip()
@@ -174,7 +175,7 @@ class Doctor:
         return f"answers at {at}, and accepts our token."
 
     def ray_asks_for_a_token(self) -> str:
-        """Whether whoever reaches Ray can run what they like there."""
+        """Whether Ray refuses requests without a token."""
         at, status = self._ask_ray()
         words = f"Ray at {at} takes jobs from whoever reaches it."
         need(status >= 300, words, "Start Ray with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
@@ -189,7 +190,8 @@ class Doctor:
             return at, http.get(f"{at}/api/jobs/", headers=headers).status_code
 
     def bubblewrap(self) -> str:
-        """Whether experiments' own code can be isolated: on this machine, if nobody says where."""
+        """Whether own code can be isolated; on this machine, unless the settings name another
+        place."""
         said = self.of.isolation or ("trusted" if self.of.trust_approved_code else "")
         if said:
             return f"is not looked for here: own code runs as the operator says ({said})."
@@ -202,7 +204,7 @@ class Doctor:
         return "isolates own code on this machine; Ray's other machines need it, too."
 
     def accelerator(self, platform: str) -> str:
-        """Whether JAX can use what this machine has."""
+        """Whether JAX can use this machine's accelerator."""
         if found := accelerators.unusable(platform):
             raise Wrong(found.words, f"{found.mend}.")
         return "is here, and JAX's code for it is installed."
@@ -246,7 +248,7 @@ class Doctor:
         return "agrees with GitHub's."
 
     def key(self) -> str:
-        """Whether GitHub knows the App by its key."""
+        """Whether GitHub accepts the App's key."""
         mend = f"Generate a private key in {SETTINGS}, and let {APP_KEY}_FILE name its file."
         with answering("the App cannot sign in: {}.", mend):
             slug = self._as_app("/app")["slug"]
@@ -256,7 +258,7 @@ class Doctor:
         return f"signs in as {slug}."
 
     def permissions(self) -> str:
-        """Whether the installation may do all that the lab does, and no more."""
+        """Whether the installation has all permissions that the lab needs, and no others."""
         installed = self._as_app(f"/repos/{self.of.repository}/installation")
         mend = "Unsuspend it under the repository's settings, GitHub Apps."
         need(not installed.get("suspended_at"), "the installation is suspended.", mend)
@@ -270,7 +272,7 @@ class Doctor:
         return "are those that the lab needs, and no others."
 
     def events(self) -> str:
-        """Whether GitHub tells all that the lab wants to hear."""
+        """Whether GitHub sends all events that the lab needs."""
         heard = self._as_app("/app")["events"]
         named = ", ".join(map(_name, sorted(set(app_manifest.EVENTS) - set(heard))))
         mend = f"Under {SETTINGS}, Permissions, Subscribe to events, tick {named}."
@@ -278,7 +280,7 @@ class Doctor:
         return "are heard, all that the lab acts on."
 
     def webhook(self) -> str:
-        """Whether deliveries go where the bot answers, signed and encrypted."""
+        """Whether deliveries go to the bot, signed and encrypted."""
         found = self._as_app("/app/hook/config")
         url = str(found.get("url") or "")
         to = f"{self.of.url}/webhook" if self.of.url else url or "https://…/webhook"
@@ -293,7 +295,7 @@ class Doctor:
         return f"deliveries go to {url}."
 
     def deliveries(self) -> str:
-        """What became of the newest deliveries."""
+        """Whether the newest deliveries were answered."""
         found = self._as_app("/app/hook/deliveries", per_page=DELIVERIES)
         if not found:
             return "there were none yet."
@@ -307,7 +309,7 @@ class Doctor:
         return f"the newest one arrived; {failed} of {len(before)} before it did not."
 
     def reachable(self) -> str:
-        """Whether the bot answers at the address that GitHub is told."""
+        """Whether the bot answers at its public address."""
         url = f"{self.of.url}/healthz"
         mend = "Start `regatta serve`, or mend the name, the certificate or the proxy before it."
         with answering(f"{url} does not answer ({{}}).", mend), client() as http:
@@ -317,7 +319,7 @@ class Doctor:
         return f"the bot answers at {self.of.url}."
 
     def token(self) -> str:
-        """Whether the token opens the repository."""
+        """Whether the token gives access to the repository."""
         name = self.of.repository
         mend = f"Set {TOKEN} to one that may read and write issues, pull requests and contents."
         with answering(f"{name} is closed to it: {{}}.", mend):
@@ -335,13 +337,13 @@ class Doctor:
         return f"may /run: {who or 'nobody'}."
 
     def form(self) -> str:
-        """Whether people can preregister by a form."""
+        """Whether the repository has the preregistration form."""
         mend = "`regatta init` in a checkout; commit what it writes, and push it."
         need(self._file(FORM_PATH), f"there is no {FORM_PATH} on the default branch.", mend)
         return "is on the default branch."
 
     def labels(self) -> str:
-        """Whether the lab's labels are there."""
+        """Whether the repository has the lab's labels."""
         missing = ", ".join(init.missing_labels(self._line, self.of.repository))
         mend = f"`regatta init --repository {self.of.repository}`"
         need(not missing, f"missing are {missing}.", mend)
@@ -349,10 +351,10 @@ class Doctor:
 
 
 def client() -> httpx.Client:
-    """Asks those whom no library asks."""
+    """An HTTP client for services without a library."""
     return httpx.Client(timeout=LOOK, trust_env=False)
 
 
 def _name(permission: str) -> str:
-    """As GitHub's settings have it: Pull requests."""
+    """As in GitHub's settings: Pull requests."""
     return permission.replace("_", " ").capitalize()

@@ -1,8 +1,8 @@
-"""What a repository needs to become a lab: form, template, policy, workflows and labels.
+"""The files that make a repository a lab: form, template, policy, workflows; and labels.
 
-`planned` compares with what is there and changes nothing; `write` creates the files that are
-missing. A file that is there with other words is shown as a difference and replaced only where
-somebody says so for that file.
+`planned` compares them with a folder and changes nothing; `write` creates the missing ones. An
+existing file with other content is shown as a diff and replaced only if the user says so for that
+file.
 """
 
 import dataclasses
@@ -33,21 +33,21 @@ LABEL_COLORS = {
 
 
 class BadChoice(Exception):
-    """What was asked for cannot be written; the message says what can."""
+    """The options cannot be combined; the message says what can."""
 
 
 @dataclass(frozen=True)
 class File:
     """A file that `regatta init` writes."""
 
-    path: str  # within the repository
+    path: str  # in the repository
     text: str
-    what: str  # it is for
+    what: str  # its purpose
     state: State = "new"
-    difference: str = ""  # from what is there, as a unified diff
+    difference: str = ""  # from the existing file, as a unified diff
 
 
-# Path → the starter that is written there, and what it is for.
+# Path → the starter to write there, and its purpose.
 COMMON = {
     lab_config.POLICY: ("policy.yml", "who may do what"),
     lab_config.TRACKS: ("tracks.yml", "what speedruns compete in"),
@@ -68,9 +68,9 @@ def files(
 ) -> dict[str, File]:
     """The files of a lab, by path.
 
-    In Actions mode, `runner` is what its workflows say after `runs-on:`, and `package` what pip
-    installs there; without it the runner has `regatta` already. For a server, `url` is where the
-    bot answers: it goes into the App's manifest. Raises BadChoice.
+    In Actions mode, `runner` is the value of `runs-on:` in its workflows, and `package` what pip
+    installs there; without it the runner must have `regatta` already. For a server, `url` is the
+    bot's address, for the App's manifest. Raises BadChoice.
     """
     made = [File(path, _starter(name), what) for path, (name, what) in COMMON.items()]
     if mode == "server":
@@ -85,12 +85,12 @@ def files(
 
 
 def planned(folder: Path, wanted: Mapping[str, File]) -> list[File]:
-    """Each wanted file, with how it stands to what is in `folder`."""
+    """Each wanted file, compared with the one in `folder`."""
     return [_compared(folder, file) for file in wanted.values()]
 
 
 def write(folder: Path, file: File, *, replace: bool = False) -> None:
-    """Write one file. Raises FileExistsError where another one is there and is not to go."""
+    """Write one file. Raises FileExistsError if another one is there and not to be replaced."""
     path = folder / file.path
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w" if replace else "x", encoding="utf-8", newline="\n") as out:
@@ -98,12 +98,12 @@ def write(folder: Path, file: File, *, replace: bool = False) -> None:
 
 
 def labels() -> dict[str, str]:
-    """The labels that the lab sets, with their colors."""
+    """The lab's labels and their colors."""
     return {LABELS[state]: color for state, color in LABEL_COLORS.items()}
 
 
 def missing_labels(line: Line, repository: str) -> dict[str, str]:
-    """Those that the repository has not, with their colors. Raises Refused, Later."""
+    """The labels that the repository lacks, with their colors. Raises Refused, Later."""
     there = {each.name for each in line.repository(repository).get_labels()}
     return {name: color for name, color in labels().items() if name not in there}
 
@@ -124,7 +124,7 @@ def _compared(folder: Path, file: File) -> File:
 
 
 def _filled(runner: str, package: str) -> dict[str, str]:
-    """What stands for a place holder. It becomes YAML, so it may not say more than one value."""
+    """{placeholder: its value}. It becomes YAML, so it must not contain more than one value."""
     if not re.fullmatch(r"[\w.-]+|\[[\w.-]+(, ?[\w.-]+)*\]", runner):
         raise BadChoice(f"{runner!r} is no runner: say a label, or [self-hosted, label].")
     if package and not re.fullmatch(r"[\w.@+:/ =~-]+", package):

@@ -1,9 +1,9 @@
-"""What an operator says of a deployment: options, environment, and files that hold secrets.
+"""The settings of a deployment: options, environment, and files with secrets.
 
-A field of `Settings` with a description is an option of commands, which `bot.cli.options` makes of
-it, and all others are read from the environment alone. A secret is never an option, which other
-users of the machine could read: it is in the environment (`NAME`) or in a file that `NAME` followed
-by `_FILE` names, which is how systemd and containers hand secrets over.
+Each field of `Settings` with a description is an option of commands (`bot.cli.options`); others
+come from the environment only. A secret is never an option, because other users of the machine
+could read it: it is in the environment (`NAME`) or in the file that `NAME_FILE` names, as systemd
+and containers do it.
 """
 
 import atexit
@@ -25,13 +25,13 @@ from runner.schema.record import Isolated
 
 PREFIX = "REGATTA_"
 SECRET = "REGATTA_WEBHOOK_SECRET"
-OLD_SECRET = "REGATTA_WEBHOOK_SECRET_OLD"  # accepted too, while a new one is being rolled out
+OLD_SECRET = "REGATTA_WEBHOOK_SECRET_OLD"  # also accepted, while a new one is rolled out
 TOKEN = "REGATTA_GITHUB_TOKEN"
 APP_KEY = "REGATTA_APP_KEY"
 RAY_TOKEN = "REGATTA_RAY_TOKEN"
 SECRETS = (SECRET, OLD_SECRET, TOKEN, APP_KEY, RAY_TOKEN)
 
-# As Actions have it where a variable is not set, a name may be empty.
+# Actions passes an unset variable as an empty name.
 File = Annotated[Path | None, AfterValidator(lambda file: file if file and file.name else None)]
 Address = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
 
@@ -39,11 +39,11 @@ log = logging.getLogger("regatta.deployment")
 
 
 class Unset(Exception):
-    """Something that a deployment needs is not said; the message says how to say it."""
+    """A required setting is missing; the message says how to set it."""
 
 
 class Settings(BaseSettings):
-    """All that can be said. It is read once and handed on."""
+    """All settings. Read once and passed on."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, str_strip_whitespace=True, frozen=True
@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         default=None, description="json, unless a terminal reads along."
     )
 
-    site: Address = ""  # where people reach the lab's pages, for links in comments
+    site: Address = ""  # the public URL of the lab's pages, for links in comments
     webhook_secret: SecretStr = SecretStr("")
     webhook_secret_file: File = None
     webhook_secret_old: SecretStr = SecretStr("")
@@ -116,12 +116,12 @@ class Settings(BaseSettings):
     ray_token: SecretStr = SecretStr("")
 
     def secret_file(self, name: str) -> Path | None:
-        """The file that holds the secret of this name, if one is said to."""
+        """The file with the secret of this name; None if none is set."""
         file: Path | None = getattr(self, f"{name.removeprefix(PREFIX).lower()}_file")
         return file
 
     def secret(self, name: str) -> str:
-        """The secret of this name. Raises Unset where it is missing, empty, or cannot be read."""
+        """The secret of this name. Raises Unset if it is missing, empty or unreadable."""
         said: SecretStr = getattr(self, name.removeprefix(PREFIX).lower())
         if value := said.get_secret_value().strip():
             return value
@@ -137,19 +137,19 @@ class Settings(BaseSettings):
         return value
 
     def optional(self, name: str) -> str | None:
-        """The secret of this name; None where it cannot be had."""
+        """The secret of this name; None if it is not available."""
         try:
             return self.secret(name)
         except Unset:
             return None
 
     def all_secrets(self) -> tuple[str, ...]:
-        """Every secret that this process holds: none of them is to stand in a log or a comment."""
+        """All secrets of this process, which must not appear in logs or comments."""
         return tuple(filter(None, map(self.optional, SECRETS)))
 
     def credentials(self) -> Callable[[], str]:
-        """Hands out the token for the next requests: of the App's installation on the repository,
-        or without an App the one that is set. Raises Unset."""
+        """A function that returns the token for the next request: that of the App's installation on
+        the repository or, without an App, the given one. Raises Unset."""
         if self.app_id:
             key = self.secret(APP_KEY)
             return AppAuth(self.app_id, key, self.repository, api=self.github_api)
@@ -157,8 +157,8 @@ class Settings(BaseSettings):
         return lambda: self.secret(TOKEN)
 
     def login(self, credentials: Callable[[], str]) -> str:
-        """The login that these credentials speak with: the bot knows its own words by it. Raises
-        Unset where GitHub does not tell, or tells of another one than is said; Later."""
+        """The login of these credentials, by which the bot recognises its own comments. Raises
+        Later, and Unset if GitHub does not say, or says another one than the settings."""
         if isinstance(credentials, AppAuth):
             mine = credentials.login()
             if self.bot not in ("", mine):
@@ -176,8 +176,8 @@ class Settings(BaseSettings):
             ) from error
 
     def isolated(self) -> Isolated:
-        """What code of an experiment's own runs in, as the operator says; where they do not, it is
-        what works on this machine. Raises Unset where they say two things."""
+        """The isolation of own code by the operator's settings; by default what works on this
+        machine. Raises Unset if the settings contradict each other."""
         if self.trust_approved_code and self.isolation not in (None, "trusted"):
             words = f"--trust-approved-code and --isolation {self.isolation} contradict each other."
             raise Unset(words)
@@ -194,8 +194,8 @@ class Settings(BaseSettings):
         return said or "bubblewrap"
 
     def file_of_ray_token(self) -> Path:
-        """The file with Ray's token: the one that is named, or one of ours with what the
-        environment holds, gone with this process. Raises Unset."""
+        """The file with Ray's token: the given one, or a temporary one with the environment's
+        token. Raises Unset."""
         if self.ray_token_file:
             return self.ray_token_file
         if not (token := self.optional(RAY_TOKEN)):
@@ -203,7 +203,7 @@ class Settings(BaseSettings):
                 "Ray's token is not said: let REGATTA_RAY_TOKEN_FILE name the file that Ray was "
                 "started with (its RAY_AUTH_TOKEN_PATH), or set REGATTA_RAY_TOKEN."
             )
-        folder = Path(tempfile.mkdtemp(prefix="regatta-"))  # which only we may enter
+        folder = Path(tempfile.mkdtemp(prefix="regatta-"))  # only we may enter it
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         file = folder / "ray-token"
         with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:

@@ -1,1 +1,1 @@
-"""Logs, metrics."""
+"""Logs and metrics."""

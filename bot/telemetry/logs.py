@@ -1,8 +1,8 @@
-"""Logs: one JSON object a line, which names the deliveries that it is about.
+"""Logs: one JSON object per line, with the deliveries it is about.
 
-What strangers wrote may stand in a message (a title, an error of GitHub's about their words). So
-everything is escaped: a line is printable ASCII, and no message begins a second one. `about` names
-what is being dealt with; every line that is logged within it carries that.
+A message may quote strangers (a title, an error of GitHub about their text). So everything is
+escaped: a line is printable ASCII, and no message can start a second line. `about` names the
+current subject; every line that is logged inside it carries that.
 """
 
 import json
@@ -24,7 +24,7 @@ _about: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # no
 
 @contextmanager
 def about(**facts: object) -> Iterator[None]:
-    """Every line that is logged within carries `facts`, as `delivery="…"` or `thread=12`."""
+    """Every line that is logged inside carries `facts`, such as `delivery="…"` or `thread=12`."""
     token = _about.set({**_about.get(), **facts})
     try:
         yield
@@ -33,10 +33,10 @@ def about(**facts: object) -> Iterator[None]:
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: at, level, logger, message, what it is about, error."""
+    """A record as one line of JSON: at, level, logger, message, subject, error."""
 
     def __init__(self, redact: Callable[[str], str] = str) -> None:
-        """`redact` takes out of a text what nobody may read."""
+        """`redact` removes secrets from a text."""
         super().__init__()
         self._redact = redact
 
@@ -62,7 +62,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(JsonLines):
-    """The same for a terminal: time, level, message; traces stay on several lines."""
+    """The same for a terminal: time, level, message; traces keep their lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and those of its trace."""
@@ -79,22 +79,22 @@ class TextLines(JsonLines):
 def set_up(
     form: Form, *, redact: Callable[[str], str] = str, stream: IO[str] | None = None
 ) -> None:
-    """Log to standard error from now on, in this form; servers' and libraries' lines too."""
+    """Log to standard error from now on, in this form, also for servers and libraries."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(redact) if form == "json" else TextLines(redact))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("regatta").setLevel(logging.INFO)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # which have handlers of their own
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # they have handlers of their own
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
 
 
 def escaped(text: str) -> str:
-    """`text` on one line of printable ASCII; all else as `\\n`, `\\u202e`."""
+    """`text` on one line of printable ASCII; everything else as `\\n`, `\\u202e`."""
     return _printable(json.dumps(text)[1:-1]).replace('\\"', '"')
 
 
 def _printable(ascii_json: str) -> str:
-    return ascii_json.replace("\x7f", "\\u007f")  # the one control that JSON leaves as it is
+    return ascii_json.replace("\x7f", "\\u007f")  # which JSON does not escape

@@ -1,4 +1,4 @@
-"""What the bot counts, for Prometheus. Names and meanings; `bot.service.health` serves them."""
+"""The bot's metrics for Prometheus, with their meanings; `bot.service.health` serves them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,14 +54,14 @@ STUMBLES = Counter(
 
 
 def answered(event: str, status: int, seconds: float) -> None:
-    """Count a delivery. What it says of itself is not believed before its signature is."""
+    """Count a delivery. Its own claims are not used before its signature is checked."""
     DELIVERIES.labels(event if event in KNOWN else "other", str(status)).inc()
     DELIVERY_SECONDS.observe(seconds)
 
 
 @contextmanager
 def looking(later: type[Exception]) -> Iterator[None]:
-    """Count a look at a thread; `later` is what GitHub's troubles raise."""
+    """Count a look at a thread; `later` is the error for GitHub's failures."""
     outcome = "failed"
     try:
         yield

@@ -22,9 +22,9 @@ from runner.schema import record
 
 Sign = Literal["<", "<=", ">", ">=", "±"]
 
-FORMS = "< 1.9, <= 1.9, > 1.9, >= 1.9 or 1.9 ± 0.1 (also 1.9 +- 0.1)"
+FORMS = '`"< 1.9"`, `"> 1.5"` or `"1.9 ± 0.1"`'
 MAX_CHARACTERS = 100
-TOO_LARGE = ": the number is too large to compute with"
+TOO_LARGE = " has a number that is too large to compute with; write a smaller one"
 _NUMBER = r"[+\-−]?\s*(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-−]?[0-9]+)?"
 _COMPARISON = re.compile(rf"\s*(<=|>=|<|>|≤|≥)\s*({_NUMBER})\s*")
 _TOLERANCE = re.compile(rf"\s*({_NUMBER})\s*(?:±|\+/?-|\+−)\s*({_NUMBER})\s*")
@@ -93,14 +93,14 @@ def parse_expect(text: str) -> Expectation:
     if tolerance := _TOLERANCE.fullmatch(text):
         middle, around = (_number(number, text) for number in tolerance.groups())
         if around <= 0:
-            raise _bad(text, ": the tolerance after ± must be above 0")
-        # In decimals, so that 1.9 ± 0.1 starts at 1.8 and not at 1.7999999999999998.
+            raise _bad(text, " has a tolerance that is not above 0; write one such as 1.9 ± 0.1")
+        # In decimals, so that 1.9 ± 0.1 begins at 1.8 and not at 1.7999999999999998.
         exact_middle, exact_around = Decimal(repr(middle)), Decimal(repr(around))
         lower, upper = float(exact_middle - exact_around), float(exact_middle + exact_around)
         if not (math.isfinite(lower) and math.isfinite(upper)):
             raise _bad(text, TOO_LARGE)
         return Expectation("±", middle, lower, upper, tolerance=around)
-    raise _bad(text, f" is no set of numbers that can be read; write {FORMS}")
+    raise _bad(text, f" is not a range; write {FORMS}")
 
 
 def _number(text: str, whole: str) -> float:

@@ -12,7 +12,7 @@ from rich.console import Console
 from engine.config import memory
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner.cli import options, terminal
-from runner.cli.ending import FAILED, print_json, stop, stopping
+from runner.cli.ending import FAILED, complaining, print_json, stop, stopping
 from runner.cli.options import AsJson
 from runner.lib.problems import near
 from runner.planning import compile_check, planner
@@ -49,7 +49,7 @@ def command(
 
     Nothing is allocated and none of the devices is needed.
     """
-    on, compute = described(asked(devices, path), mesh, remat)
+    on, compute = described(path or Path(), devices, mesh, remat)
     model, train = compile_check.llama_8b(compute.mesh)
     if path is not None:
         arms = {name: arm for name, arm in planner.plan_folder(path).arms.items() if arm.labs}
@@ -73,25 +73,27 @@ def command(
     Console().print(terminal.check_view(check, model, train, on, compute))
 
 
-def asked(devices: str, path: Path | None) -> Slice:
-    """The slice that `--slice` names, of the lab in whose checkout the experiment is, or this
-    folder."""
-    with stopping(ValueError):
-        return slice_named(lab_config.find(path or Path()).devices, devices)
-
-
 def described(
-    on: Slice,
+    at: Path,
+    devices: str | None,
     mesh: str | None,
     remat: Literal["none", "block"],
-    *,
-    grows: bool = False,
+    default: Slice | None = None,
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and the computation that the options describe. A slice that `grows` has as many
-    devices as the mesh, if there is one."""
-    with stopping(ValueError):
-        sizes = MeshConfig(**dict(_sizes(mesh))) if mesh else None
-    if sizes and grows:
+    """The slice and how it computes, from the words of the command line, in the lab in whose
+    checkout `at` is. Without `devices` it is the `default`."""
+    on = default
+    with complaining() as wrong:
+        read = list(_sizes(mesh)) if mesh else []
+        wrong += [one for one in read if isinstance(one, str)]
+        try:
+            on = slice_named(lab_config.find(at).devices, devices) if devices else default
+        except ValueError as error:
+            wrong.append(str(error))
+    assert on
+    named = dict(one for one in read if not isinstance(one, str))
+    sizes = MeshConfig(**named) if mesh else None
+    if sizes and not devices:
         on = replace(on, count=sizes.devices)
     sizes = sizes or MeshConfig(fsdp=on.count)
     if found := memory.misfits(sizes, devices=on.count):
@@ -111,13 +113,15 @@ def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig
         stop("\n".join(sorted(found)))
 
 
-def _sizes(mesh: str) -> Iterator[tuple[str, int]]:
+def _sizes(mesh: str) -> Iterator[tuple[str, int] | str]:
+    """The sizes of a mesh, and what is wrong with what is none."""
     for part in mesh.split(","):
         axis, _, size = part.partition("=")
         if axis not in MeshConfig.model_fields or not (size.isdecimal() and 0 < int(size) < 10**6):
             known = ", ".join(MeshConfig.model_fields)
-            raise ValueError(
+            yield (
                 f"`--mesh`: `{part}` is no part of a mesh; write sizes of {known}, such as "
                 f"data=2,fsdp=4{near(axis, MeshConfig.model_fields)}"
             )
-        yield axis, int(size)
+        else:
+            yield axis, int(size)

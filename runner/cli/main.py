@@ -5,6 +5,7 @@ A local execution has no approval and is unsigned; otherwise it is as the bot's.
 
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -27,8 +28,9 @@ from runner.cli import (
     terminal,
     verify,
 )
+from runner.cli.commands import App, Commands
 from runner.cli.compile_check import Remat, TheMesh, TheSlice
-from runner.cli.ending import DONE, FAILED, Commands, print_json, remark, stop, stopping
+from runner.cli.ending import DONE, FAILED, complaining, print_json, remark, stop, stopping
 from runner.cli.options import AsJson, RayToken, RayUrl, TheExecution, TheJobs, ThePath, TheStore
 from runner.cli.steps import app as steps_app
 from runner.cli.store import app as store_app
@@ -44,7 +46,7 @@ from runner.schema import record
 from runner.schema.devices import Slice
 from runner.store.store import Store, StoreError
 
-app = typer.Typer(
+app = App(
     cls=Commands,
     help="An open lab: plan and run experiments here, or run a lab on GitHub.",
     no_args_is_help=True,
@@ -89,8 +91,7 @@ def plan(
     Memory is counted for the devices that the experiment asks for, or those you describe.
     """
     opened, planned = options.found(store, jobs), planner.plan_folder(path)
-    on = compile_check.asked(devices, path) if devices else None
-    _show_plan(planned, opened, as_json, on, mesh, remat)
+    _show_plan(planned, opened, as_json, path, devices, mesh, remat)
     if words := local_run.unusable_devices(planned):
         remark(words, "yellow")
     if not as_json:
@@ -101,13 +102,14 @@ def _show_plan(
     planned: record.Plan,
     opened: Store | None,
     as_json: bool,
-    slice: Slice | None = None,
+    at: Path,
+    devices: str | None = None,
     mesh: str | None = None,
     remat: Literal["none", "block"] = "none",
 ) -> None:
     held = []
-    for default, arms in _asked_for(planned, bool(slice)).items():
-        on, compute = compile_check.described(slice or default, mesh, remat, grows=not slice)
+    for default, arms in _asked_for(planned, bool(devices)).items():
+        on, compute = compile_check.described(at, devices, mesh, remat, default)
         own = [(arm.labs, arm.train) for arm in arms.values() if arm.labs]
         compile_check.check_mesh(own, compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
@@ -149,12 +151,15 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
 ) -> None:
     """Train and score an experiment, here or on your Ray. Unsigned, without approval."""
-    if seed and only:
-        stop("--seed and --only: say all of it with --only, such as 'arms=slow seeds=0,1'.")
-    whole = planner.plan_folder(path)  # an invalid plan creates no store
-    planned = _narrowed(whole, only, seed)
+    with complaining() as wrong:
+        if seed and only:
+            wrong.append("--seed and --only: write all with --only, such as 'arms=slow seeds=0,1'.")
+        wrong += options.half_a_ray(ray_address, ray_token_file)
+        whole = planner.plan_folder(path)  # what cannot be planned leaves no store behind
+        planned, left = _narrowed(whole, only, seed)
+        wrong += left
     if dry_run:
-        _show_plan(planned, options.found(store, jobs), as_json)
+        _show_plan(planned, options.found(store, jobs), as_json, path)
         return
     ray = options.ray(ray_address, ray_token_file)
     opened = options.made(store, jobs)
@@ -206,14 +211,16 @@ def _upload(store: Store, execution: str) -> bool:
     return not troubles
 
 
-def _narrowed(planned: record.Plan, only: str | None, seeds: list[int] | None) -> record.Plan:
-    """The part of a plan that `--only` or `--seed` selects, with the words of a `/run`."""
+def _narrowed(
+    planned: record.Plan, only: str | None, seeds: list[int] | None
+) -> tuple[record.Plan, list[str]]:
+    """What `--only` or `--seed` leaves of a plan, by the words that a `/run` takes; and what is
+    wrong with them."""
     words = only or (f"seeds={','.join(map(str, seeds))}" if seeds else None)
     left = subset.read(words, planned) if words else record.Narrowing()
     if isinstance(left, str):
-        option = "--only" if only else "--seed"
-        stop(f"{option}: {left}{'' if left.endswith('?') else '.'}")
-    return subset.narrowed(planned, left)
+        return planned, [f"{'--only' if only else '--seed'}: {left}."]
+    return subset.narrowed(planned, left), []
 
 
 def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:

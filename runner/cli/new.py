@@ -8,9 +8,8 @@ import typer
 
 from runner.cli.ending import remark, stop
 from runner.lib.problems import near
-from runner.spec.declaration import FILE_NAME
+from runner.spec.declaration import FILE_NAME, STARTERS
 
-STARTERS = Path(__file__).parents[1] / "spec" / "starters"
 NAME = r"[a-z0-9][a-z0-9_-]{0,79}"
 STANDS_FOR = "experiments/NAME"  # the experiment's folder in a starter's text
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from runner.cli.commands import Wrong
 from runner.cli.ending import stop, stopping
 from runner.execution.ray_jobs import RayAddress
 from runner.history import provenance
@@ -48,7 +49,7 @@ def experiment(path: Path | None) -> Path | None:
     """The given experiment, which must exist."""
     if path is None or named(path).exists():
         return path and named(path)
-    return stop(_unknown(path))
+    raise Wrong(_unknown(path))
 
 
 def experiments(paths: list[Path] | None) -> list[Path]:
@@ -125,8 +126,14 @@ def in_steps(store: Store, id: str) -> record.Execution:
     return found
 
 
+def half_a_ray(url: str | None, token: Path | None) -> list[str]:
+    """What is wrong with the Ray that is named."""
+    together = "--ray-address and --ray-token-file go together: give both or neither."
+    return [together] if bool(url) != bool(token) else []
+
+
 def ray(url: str | None, token: Path | None) -> RayAddress | None:
-    """The given Ray; None if one is to be started."""
-    if bool(url) != bool(token):
-        stop("--ray-address and --ray-token-file go together: give both or neither.")
+    """The Ray that is named; None where one is to be started."""
+    if wrong := half_a_ray(url, token):
+        stop(wrong[0])
     return RayAddress(url, token) if url and token else None

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runner.cli import execution_view, options, steps_view
+from runner.cli.commands import App
 from runner.cli.ending import print_json, stop, stopping
 from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.execution import aliases, git_source
@@ -30,7 +31,7 @@ MAX_LISTED = 20  # executions in the text
 
 Where = tuple[str, str | None]  # the store, and the jobs' store if it is another one
 
-app = typer.Typer()
+app = App()
 
 What = Annotated[
     str,

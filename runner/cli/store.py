@@ -17,6 +17,7 @@ from rich.filesize import decimal as size
 from rich.table import Table
 
 from runner.cli import tables
+from runner.cli.commands import App
 from runner.cli.ending import print_json, stop, stopping
 from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.store import gc
@@ -25,7 +26,7 @@ from runner.store.store import Entry, Store, StoreError
 BAR = 20  # length of the longest bar in characters
 FIGURES = ("files", "size", "pieces")  # right-aligned columns
 
-app = typer.Typer(help="List, measure and clean up the store.", no_args_is_help=True)
+app = App(help="List, measure and clean up the store.", no_args_is_help=True)
 
 TheFolder = Annotated[str, typer.Argument(metavar="[FOLDER]", help="Of the store; all of it.")]
 

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from runner.cli.commands import App
 from runner.cli.ending import FAILED, stop, stopping
 from runner.cli.options import TheStore
 from runner.publish import signing
 from runner.store.store import Store, StoreError
 
-app = typer.Typer(help="The lab's signing key.", no_args_is_help=True)
+app = App(help="The lab's signing key.", no_args_is_help=True)
 OTHER_KEYS = "save api/keys.json of the lab's site, and name that file with --keys"
 
 

@@ -1,17 +1,16 @@
 """Problems in a declaration, as its author sees them: file, line, field and a did-you-mean.
 Translates pydantic's errors into sentences."""
 
-import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from runner.lib import yaml_lines
@@ -26,8 +25,7 @@ NAMED = {
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
-Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and the message
-M = TypeVar("M", bound=BaseModel)
+Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and what is wrong there
 MUST_BE = {
     **dict.fromkeys(
         ("model_type", "dict_type", "model_attributes_type"), "a mapping of keys to values"
@@ -37,8 +35,8 @@ MUST_BE = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **{"string_type": "text", "tuple_type": "a list"},
 }
-UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models, and of dataclasses
-MAX_PROBLEMS = 50  # per file; the others appear after the first are fixed
+MAX_PROBLEMS = 50  # told of one file; who mends these is told the rest
+MAX_KEYS = 8  # named where a key is none of them
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,12 @@ class Problem:
     """One problem in a file, for its author."""
 
     file: str
-    line: int
+    line: int | None  # None: of the file as a whole
     field: str
     message: str
 
     def __str__(self) -> str:
-        where = f"{self.file}, line {self.line}"
+        where = self.file if self.line is None else f"{self.file}, line {self.line}"
         return (
             f"{where}, `{self.field}`: {self.message}" if self.field else f"{where}: {self.message}"
         )
@@ -69,7 +67,9 @@ class BadExperiment(Exception):
 class Document(yaml_lines.Document):
     """A text that a person wrote: its keys and values, each with its line."""
 
-    file: str  # the name for messages
+    file: str  # as complaints call it
+    twice: tuple[tuple[yaml_lines.Path, int], ...] = ()  # keys, each with the line that repeats it
+    examples: Mapping[str, str] = field(default_factory=dict)  # {key: a value, as one writes it}
 
     def problem(self, path: yaml_lines.Path, message: str) -> Problem:
         """A problem with the value at `path`."""
@@ -81,133 +81,123 @@ def text_of(file: Path, missing: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadExperiment([Problem(str(file), 1, "", missing)]) from None
+        raise BadExperiment([Problem(str(file), None, "", missing)]) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadExperiment([Problem(str(file), 1, "", f"it cannot be read: {error}")]) from error
+        raise BadExperiment(
+            [Problem(str(file), None, "", f"it cannot be read: {error}")]
+        ) from error
 
 
-def read(text: str, file: str, keys: str, example: str = "") -> Document:
-    """Parse a file's text, which must be a mapping; errors describe it by `keys` and may end with
-    `example`. Raises BadExperiment."""
+def parsed(
+    text: str, file: str, example: str = "", examples: Mapping[str, str] | None = None
+) -> Document:
+    """The text of a file; complaints that it is not YAML end with an `example`, and others name
+    one of the `examples` {key: value}. Raises BadExperiment."""
+    twice: list[tuple[yaml_lines.Path, int]] = []
     try:
-        found = yaml_lines.read(text)
+        found = yaml_lines.read(text, lambda path, line: twice.append((path, line)))
     except yaml_lines.BadYaml as error:
         raise BadExperiment([Problem(file, error.line, "", f"{error}{example}")]) from error
+    return Document(found.value, found.lines, file, tuple(twice), examples or {})
+
+
+def read(
+    text: str,
+    file: str,
+    keys: str,
+    example: str = "",
+    examples: Mapping[str, str] | None = None,
+) -> Document:
+    """The same of a file that is to be a mapping with `keys` such as these."""
+    found = parsed(text, file, example, examples)
     if not isinstance(found.value, dict):
         words = f"it must be a mapping with keys such as {keys}"
         raise BadExperiment([Problem(file, 1, "", words)])
-    return Document(found.value, found.lines, file)
+    return found
 
 
-class Complaints:
-    """Collects the problems that one stage of reading finds in a document, each once."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self._problems: dict[Problem, None] = {}
-        self._told: set[tuple[yaml_lines.Path, str]] = set()
-
-    @property
-    def enough(self) -> bool:
-        """Whether MAX_PROBLEMS are found, so that looking further is useless."""
-        return len(self._problems) > MAX_PROBLEMS
-
-    def say(self, path: yaml_lines.Path, message: str) -> None:
-        """Add a problem with the value at `path`."""
-        self._problems[self._document.problem(path, message)] = None
-
-    def say_all(self, *said: Said) -> None:
-        """Add all of these problems."""
-        for path, message in chain(*said):
-            self.say(path, message)
-
-    def tell(
-        self,
-        schema: type[BaseModel],
-        error: ValidationError,
-        at: Callable[[yaml_lines.Path], yaml_lines.Path] = lambda place: place,
-    ) -> None:
-        """Add the errors of `schema`; `at` maps their places to those in the document."""
-        for detail in _telling(error.errors(include_url=False)):
-            path = at(_place(detail))
-            if (path, detail["type"]) not in self._told and not self.enough:
-                self._told.add((path, detail["type"]))
-                self._problems[told(self._document, schema, detail, path)] = None
-
-    def validated(self, schema: type[M]) -> M:
-        """Validate the whole document with `schema`. Raises BadExperiment."""
-        try:
-            return schema.model_validate(self._document.value, by_name=False, by_alias=True)
-        except ValidationError as error:
-            self.tell(schema, error)
-            raise BadExperiment(self.found) from error
-
-    @property
-    def found(self) -> list[Problem]:
-        """All problems by line; at most MAX_PROBLEMS, and then a note that there are more."""
-        problems = sorted(self._problems, key=lambda problem: problem.line)
-        if len(problems) <= MAX_PROBLEMS:
-            return problems
-        last = problems[MAX_PROBLEMS - 1]
-        words = f"more is wrong than these {MAX_PROBLEMS} problems; mend them first"
-        return [*problems[:MAX_PROBLEMS], Problem(last.file, last.line, "", words)]
-
-    def end(self) -> None:
-        """Raise BadExperiment if there are any problems."""
-        if self._problems:
-            raise BadExperiment(self.found)
-
-
-def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """Pydantic's errors without those that only follow from another one."""
-    unknown: dict[yaml_lines.Path, list[str]] = {}
-    for detail in found:
-        if detail["type"] in UNKNOWN:
-            unknown.setdefault(detail["loc"][:-1], []).append(str(detail["loc"][-1]))
-    for detail in found:
-        *parent, key = detail["loc"] or ("",)
-        misspelt = unknown.get(tuple(parent), [])[:MAX_PROBLEMS]
-        if detail["type"] == "missing" and near(str(key), misspelt):
-            continue
-        if detail["type"] != "too_short" or not detail["input"]:
-            yield detail
-
-
-def _place(detail: ErrorDetails) -> yaml_lines.Path:
-    return tuple(part for part in detail["loc"] if part != "[key]")
+def place_of(detail: ErrorDetails) -> yaml_lines.Path:
+    """Where in what was read pydantic found something wrong."""
+    place = tuple(part for part in detail["loc"] if part != "[key]")
+    return (*place, detail["ctx"]["key"]) if detail["type"] == "form" else place
 
 
 def told(
     document: Document, schema: type[BaseModel], detail: ErrorDetails, path: yaml_lines.Path
 ) -> Problem:
-    """Pydantic's error as a sentence about the value at `path`."""
-    place = _place(detail)
+    """Pydantic's complaint as a sentence about what was written at `path`, and what to write."""
+    place = place_of(detail)
     kind, given, line = detail["type"], detail.get("input"), document.line(path)
-    if kind in UNKNOWN:
-        message = f"unknown key{near(str(place[-1]), _keys(schema, place[:-1]))}"
+    instead = _instead(document, schema, place)
+    end = f"; {instead}" if instead else ""
+    if kind == "extra_forbidden":
+        known = keys_at(schema, place[:-1])
+        message = f"unknown key{near(str(place[-1]), known) or _one_of(known)}"
     elif kind == "missing":
-        message, line = "is missing; it has no default", document.line(path[:-1])
+        line = document.line(path[:-1])
+        message = f"is missing; {instead or 'it has no default'}"
     elif kind in MUST_BE:
-        message = f"must be {MUST_BE[kind]}, not {quoted(given)}"
+        message = f"must be {MUST_BE[kind]}, not {quoted(given)}{end}"
     elif kind == "literal_error":
-        known = detail["ctx"]["expected"].replace("'", "`")
-        message = f"must be {known}, not {quoted(given)}"
-    elif kind == "string_pattern_mismatch" and detail["loc"][-1] == "[key]":
+        expected = detail["ctx"]["expected"]
+        known = expected.replace("'", "`")
+        message = f"must be {known}, not {quoted(given)}{near(str(given), choices(detail))}"
+    elif kind == "string_pattern_mismatch" and detail["loc"][-1:] == ("[key]",):
         message = f"{quoted(given)} is not a name of {NAMED[str(place[-2])]}"
     elif kind == "too_long" and isinstance(given, list):
-        message = f"must have at most {detail['ctx']['max_length']} entries"
+        message = f"must have at most {detail['ctx']['max_length']} entries; take some out"
     elif kind in ("cannot_work", "form"):
         message = detail["msg"]
     elif given in ([], {}) or (isinstance(given, str) and not given.strip()):
-        message = "must not be empty"
+        message = f"must not be empty{end}"
     else:
         words = re.sub("^(Input|String) should", "it should", detail["msg"])
-        message = f"{words}, not {quoted(given)}"
+        message = f"{words}, not {quoted(given)}{end}"
     return Problem(document.file, line, dotted(path), message)
 
 
-def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+def choices(detail: ErrorDetails) -> list[str]:
+    """The words of which pydantic wants one."""
+    return re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+
+
+def _one_of(known: Iterable[str]) -> str:
+    """What to do with a key that is near none of those that are known."""
+    listed = ", ".join(f"`{key}`" for key in [*known][:MAX_KEYS])
+    return f"; take it out{f' (there are {listed})' * bool(listed)}"
+
+
+def _instead(document: Document, schema: type[BaseModel], place: yaml_lines.Path) -> str:
+    """What to write at a place, as a clause: an example, or the default; empty where neither is
+    known."""
+    while place and isinstance(place[-1], int):
+        place = place[:-1]
+    named = [str(part) for part in place if not isinstance(part, int)]
+    key = named[-1] if named else ""
+    for known in (".".join(named[-2:]), key):
+        if known in document.examples:
+            return f"write `{key}: {document.examples[known]}`"
+    found = _field(schema, place)
+    if found is None or found.is_required() or found.validate_default:
+        return ""
+    if isinstance(found.default, bool | int | float | str) and found.default != "":
+        return f"write `{key}: {quoted(found.default).strip('`')}`"
+    return f"take `{key}` out to have the default"
+
+
+def keys_at(schema: type[BaseModel], path: yaml_lines.Path) -> list[str]:
     """The keys that `schema` knows at `path`."""
+    known = _model(schema, path)
+    return [field.alias or name for name, field in known.model_fields.items()] if known else []
+
+
+def _field(schema: type[BaseModel], path: yaml_lines.Path) -> FieldInfo | None:
+    around = _model(schema, path[:-1]) if path else None
+    return around.model_fields.get(str(path[-1])) if around else None
+
+
+def _model(schema: type[BaseModel], path: yaml_lines.Path) -> type[BaseModel] | None:
+    """What `schema` has at `path`, if it has keys of its own."""
     known: Any = schema
     for part in path:
         if isinstance(known, type) and issubclass(known, BaseModel):
@@ -217,16 +207,18 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
             known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
         if isinstance(known, UnionType):  # an optional value
             known = get_args(known)[0]
-    if isinstance(known, type) and dataclasses.is_dataclass(known):
-        return [field.name for field in dataclasses.fields(known)]
-    found = isinstance(known, type) and issubclass(known, BaseModel)
-    return [field.alias or name for name, field in known.model_fields.items()] if found else []
+    return known if isinstance(known, type) and issubclass(known, BaseModel) else None
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` may have been meant for."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A did-you-mean for `word`, as the end of a sentence; empty if no known word is similar."""
-    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean `{match[0]}`?" if match else ""
+    """A did-you-mean for `word`, to end a sentence with; empty where nothing is near."""
+    match = nearest(word, known)
+    return f"; did you mean `{match}`?" if match else ""
 
 
 def quoted(value: object) -> str:
@@ -240,4 +232,6 @@ def quoted(value: object) -> str:
 
 
 def dotted(path: yaml_lines.Path) -> str:
-    return ".".join(" ".join(str(part).split()).replace("`", "ʼ")[:60] for part in path)
+    """A place as people write it. Of a list, the line tells which entry is meant."""
+    inner = path[1:] if path and isinstance(path[0], int) else path
+    return ".".join(" ".join(str(part).split()).replace("`", "ʼ")[:60] for part in inner)

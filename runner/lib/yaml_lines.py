@@ -84,8 +84,13 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _number(int))
 _Loader.add_constructor("tag:yaml.org,2002:float", _number(float))
 
 
-def read(text: str) -> Document:
-    """Read one YAML document. Raises BadYaml with the line of the problem."""
+def _refuse_twice(path: Path, line: int) -> None:
+    raise BadYaml(f"the key `{_short(str(path[-1]))}` stands twice", line)
+
+
+def read(text: str, twice: Callable[[Path, int], None] = _refuse_twice) -> Document:
+    """Read one YAML document. Raises BadYaml with the line of what is wrong. A key that is there
+    twice, at a path and a line, is for `twice` to refuse; if it does not, the first one counts."""
     if len(text.encode(errors="replace")) > MOST_BYTES:
         raise BadYaml(f"it is longer than {MOST_BYTES:,} bytes; split or shorten it", 1)
     lines: dict[Path, int] = {}
@@ -95,7 +100,7 @@ def read(text: str) -> Document:
         node = loader.get_single_node()
         if node is None:
             raise BadYaml("it is empty", 1)
-        _check(node, (), lines)
+        _check(node, (), lines, twice)
         return Document(loader.construct_document(node), lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -111,8 +116,10 @@ def read(text: str) -> Document:
         raise BadYaml("it is not YAML: a number or an escape is too large", line) from error
 
 
-def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
-    """Note every value's line; refuse what would be confusing or could not be stored."""
+def _check(
+    node: yaml.Node, path: Path, lines: dict[Path, int], twice: Callable[[Path, int], None]
+) -> None:
+    """Note every value's line; refuse what could not be kept or would surprise a reader."""
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
     if isinstance(node, yaml.ScalarNode):
@@ -120,7 +127,8 @@ def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
         if len(node.value) > MOST_DIGITS and node.tag.endswith((":int", ":float")):
             raise BadYaml(f"a number has more than {MOST_DIGITS} digits", line)
     elif isinstance(node, yaml.MappingNode):
-        seen = set()
+        seen: set[str] = set()
+        kept = []
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
@@ -128,14 +136,17 @@ def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
             _check_text(key)
             # Two spellings of one word look the same; only one could count.
             if (meant := unicodedata.normalize("NFKC", key.value)) in seen:
-                raise BadYaml(f"the key `{_short(meant)}` stands twice", line)
+                twice((*path, meant), line)
+                continue
             seen.add(meant)
-            key.tag = "tag:yaml.org,2002:str"  # so that an arm may be called `1` or `true`
+            kept.append((key, value))
+            key.tag = "tag:yaml.org,2002:str"  # an arm called `1` or `true` is a name
             lines[(*path, key.value)] = line
-            _check(value, (*path, key.value), lines)
+            _check(value, (*path, key.value), lines, twice)
+        node.value = kept
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _check(value, (*path, index), lines)
+            _check(value, (*path, index), lines, twice)
 
 
 def _check_text(node: yaml.ScalarNode) -> None:

@@ -33,7 +33,8 @@ from pydantic import ValidationError
 from engine.config.schema import ModelConfig, TrainConfig
 from runner.isolation import bubblewrap
 from runner.lib import yaml_lines
-from runner.lib.problems import BadExperiment, Complaints, Document, Problem
+from runner.lib.complaints import Complaints
+from runner.lib.problems import BadExperiment, Document, Problem
 from runner.lib.untrusted_files import printable
 from runner.planning import code_digest
 from runner.schema import step_graph

@@ -9,7 +9,7 @@ from typing import Any
 from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
-from runner.lib.problems import Complaints, near
+from runner.lib.problems import near
 from runner.planning import code_digest, lockfile
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
@@ -27,10 +27,10 @@ def planned(
     lab: Path,
     called: str,
     texts: Callable[[str], Text],
-    complaints: Complaints,
 ) -> dict[str, PlannedStep]:
-    """Every node with its fingerprint. Adds problems of the code and the texts to `complaints`,
-    which name the folder as `called`."""
+    """Every node with its fingerprint. What is wrong with the code and the texts that they name is
+    told in the graph's complaints, where the folder is `called` so."""
+    complaints = graph.complaints
     if declaration.is_lock(graph.document):
         lockfile.check_source(folder, called)
     steps: dict[str, PlannedStep] = {}
@@ -41,6 +41,14 @@ def planned(
         code = code_of(function, own, folder, lab, reach)
         return code, step_graph.code_sha256(code)
 
+    @cache
+    def bad(own: str) -> str | None:
+        try:
+            code_of("", (own,), folder, lab, reach)
+        except code_digest.BadCode as error:
+            return str(error)
+        return None
+
     uncallable = cache(partial(code_digest.uncallable, folder))
     told: set[str] = set()
     private, place = _private(graph.nodes), folder.resolve().name
@@ -48,20 +56,22 @@ def planned(
         code, digest, config = dict[str, str](), "", node.config
         try:
             code, digest = found(logical(node.do), node.own)
-            for function, given in calls_of(node.do, node.config):
-                if words := uncallable(function, given):
-                    raise code_digest.BadCode(words)
+            wrong = [uncallable(*call) for call in calls_of(node.do, node.config)]
         except code_digest.BadCode as error:
-            words = str(error).replace(str(folder), called)
-            if words not in told:
-                told.add(words)
-                complaints.say(graph.place(name), words)
+            wrong = [str(error), *map(bad, node.own)]
+        for words in filter(None, wrong):
+            said = words.replace(str(folder), called)
+            if said not in told:
+                told.add(said)
+                complaints.say(graph.place(name), said)
         try:
             config = _with_source(texts, node)
         except BadText as error:
-            complaints.say(graph.source(name), str(error))
-        except (OSError, ValueError):  # a name that is too long or invalid
-            complaints.say(graph.source(name), "no file can have this name")
+            complaints.lose(graph.source(name), str(error))
+        except (OSError, ValueError):  # a name that is too long, or that no file can have
+            complaints.lose(graph.source(name), "no file can have this name; write a shorter one")
+        if complaints.any:
+            continue  # the plan is not made; what else is wrong is looked for
         inputs = {
             key: {one: steps[one].fingerprint for one in these}
             for key, these in node.inputs.items()
@@ -99,7 +109,8 @@ def code_of(
     for one in own:
         module, _, name = one.partition(":")
         if name not in (there := code_digest.defined(module, folder)):
-            words = f"`{folder}` has no `{name}` in a module `{module}`{near(name, there)}"
+            words = f"`{folder}` has no `{name}` in a module `{module}`"
+            words += near(name, there) or "; define it there"
             raise code_digest.BadCode(words)
         code |= reach(module, folder)
     names = [*code_digest.of_lab(code, folder, lab), *parts_of(function)]
@@ -122,8 +133,8 @@ def is_known(source: str | None) -> bool:
 
 
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
-    """A step's configuration; if it names a text, with the text's digests."""
-    if node.do != "tokenize" or node.config["source"] is None:
+    """A step's configuration, of one that names a text with the digests of that."""
+    if node.do != "tokenize" or node.config.get("source") is None:
         return node.config
     found = read(node.config["source"])
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}

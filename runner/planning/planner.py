@@ -13,9 +13,10 @@ from engine.data.lab_texts import BadText, Text
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
 from runner.lib.paths import LAB
-from runner.lib.problems import BadExperiment, Complaints, Problem
+from runner.lib.problems import BadExperiment, Problem
 from runner.planning import code_digest, cost, planned_steps, prediction_checks, subset
 from runner.planning.planned_steps import is_known
+from runner.schema import lab_config
 from runner.schema.record import (
     Cost,
     Plan,
@@ -49,7 +50,8 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     folder = path if path.is_dir() else path.parent
     gc.disable()  # ten thousand steps are a million live objects; do not scan them
     try:
-        plan = make_plan(declaration.load(path), folder, lab)
+        graph = declaration.drafted(declaration.find(path), lab_config.find(path))
+        plan = make_plan(graph, folder, lab)
     finally:
         gc.enable()
     if store:
@@ -66,18 +68,18 @@ def make_plan(
     sealed: Preregistration | None = None,
     rung: int = 1,
 ) -> Plan:
-    """The plan of a graph whose files are in `folder`, with its sealed preregistration if it has
-    one; for a ladder, of this rung. Own code is read and not run. `called` is the folder's path in
-    the repository, if it differs. Raises BadExperiment."""
-    experiment, complaints = graph.experiment, Complaints(graph.document)
+    """The plan of a graph whose own files lie in `folder`, under its sealed preregistration, if it
+    has one; of a ladder this rung. Its code is read and not run. `called` is the folder in the
+    repository, where that is another one. Raises BadExperiment with all that is wrong, with the
+    graph too."""
+    experiment, complaints = graph.experiment, graph.complaints
     texts = cache(partial(planned_steps.text, folder))
-    steps = planned_steps.planned(graph, folder, lab, called or str(folder), texts, complaints)
-    complaints.end()
+    steps = planned_steps.planned(graph, folder, lab, called or str(folder), texts)
     arms = {
         name: cost.arm_of(of.model, of.train, of.own.model_dump())
         for name, of in sorted(graph.arms.items(), key=lambda item: natural(item[0]))
     }
-    data = _data(graph, texts, complaints)
+    data = _data(graph, texts)
     predictions = sealed.predictions if sealed else ()
     complaints.say_all(prediction_checks.undecided(graph, arms, predictions))
     if experiment.ladder:
@@ -114,17 +116,19 @@ def make_plan(
     return subset.counted(plan)
 
 
-def _data(graph: Graph, texts: Callable[[str], Text], complaints: Complaints) -> PlannedData | None:
-    """The text that arms train on; adds a problem if it is too short for their windows."""
+def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
+    """The text that arms train on, which may be too short for their windows."""
     data = graph.experiment.data
-    if data is None:
+    if data is None or graph.complaints.lost(("data", "source")):
         return None
     text = texts(data.source)
-    for seq_len in dict.fromkeys(of.model.seq_len for of in graph.arms.values()):
+    targets = 1 if graph.complaints.lost(("eval", "tokens")) else graph.experiment.eval.tokens
+    trained = [node.config.get("model", {}) for node in graph.nodes.values() if node.do == "train"]
+    for seq_len in dict.fromkeys(model["seq_len"] for model in trained if "seq_len" in model):
         try:
-            text.check_lengths(seq_len, graph.experiment.eval.tokens)
+            text.check_lengths(seq_len, targets)
         except BadText as error:
-            complaints.say(("data", "source"), str(error))
+            graph.complaints.say(("data", "source"), str(error))
             break
     return PlannedData(
         source=data.source,
@@ -153,7 +157,7 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
             texts[place] = text
     if not same:
         words = "its own files were edited while it was planned; plan again"
-        raise BadExperiment([Problem(str(folder), 1, "", words)])
+        raise BadExperiment([Problem(str(folder), None, "", words)])
     for name, content in files.items():
         store.create(f"{code_folder(plan)}/{name}", content)
     for place, text in texts.items():

@@ -15,16 +15,16 @@ def undecided(
     not comparable."""
     where = graph.experiment.arms_at
     for prediction in predictions:
-        missing = [name for name in prediction.arms if name not in arms]
+        missing = [name for name in prediction.arms if name not in {*arms, *graph.unread}]
         for name in missing:
             words = f"the preregistration predicts something of the arm `{name}`, which is not here"
-            yield where, words + near(name, arms)
-        if not missing:
+            yield where, words + (near(name, arms) or "; declare it")
+        if arms.keys() >= {*prediction.arms}:
             yield from ((where, words) for words in _of_no_law(prediction, arms))
     scored = {
         (node.inputs["tokens"], node.config["tokens"]): name
         for name, node in graph.nodes.items()
-        if node.do == "evaluate" and not node.own
+        if node.do == "evaluate" and not node.own and not node.unread and "tokens" in node.inputs
     }
     if predictions and len(scored) > 1:
         one, another = sorted(scored.values())[:2]

@@ -6,37 +6,49 @@ arms=slow,fast seeds=0,1
 import re
 from collections.abc import Collection
 
-from runner.lib.problems import near, quoted
+from runner.lib.problems import nearest, quoted
 from runner.planning import cost as planning_cost
 from runner.planning import limits
 from runner.schema import plan_fingerprint, step_graph
 from runner.schema.record import Narrowing, Plan, PlanRecord
 
+MAX_KNOWN = 20  # arms or seeds that are named where one is none of them
+
 
 def read(words: str, plan: Plan) -> Narrowing | str:
-    """Parse the words after a command. Returns what remains of the plan, or why they are invalid
-    (as a clause that advice can follow)."""
+    """What the words after a command leave of a plan, or why they are no narrowing of it: all that
+    is wrong with them (as clauses, which end where advice can follow)."""
     known = {"arms": tuple(plan.arms), "seeds": tuple(map(str, plan.seeds))}
     wanted: dict[str, list[str]] = {}
+    wrong: list[str] = []
+    if plan.data is None and words.strip():
+        return "a plan of steps is approved as a whole"
     for word in re.sub(r"\s*,\s*", ",", words.strip()).split():
         name, equals, value = word.partition("=")
         if not equals or name not in known:
-            return f"{quoted(word)} is neither `arms=` nor `seeds=`{near(name, known)}"
+            meant = nearest(name, known)
+            instead = f"; write {quoted(f'{meant}={value}')}" if meant else ""
+            wrong.append(f"{quoted(word)} is neither `arms=` nor `seeds=`{instead}")
+            name = meant or name
         if name in wanted:
-            return f"`{name}=` stands twice"
-        wanted[name] = value.split(",")
-    if plan.data is None:
-        return "a plan of steps is approved as a whole"
+            wrong.append(f"`{name}=` is here twice; write `{name}=` once, with commas")
+        elif name in known:
+            wanted[name] = value.split(",")
     if plan.rung and "arms" in wanted:
-        return "the gate of a rung compares both of its arms"
+        wrong.append("the gate of a rung compares both of its arms")
     for name, values in wanted.items():
         for one in values:
             if one not in known[name]:
-                return f"the plan has no {name[:-1]} {quoted(one)}{near(one, known[name])}"
-    for prediction in plan.predictions:
-        for one in prediction.arms:
-            if one not in wanted.get("arms", prediction.arms):
-                return f"the preregistration predicts something of the arm `{one}`"
+                meant = nearest(one, known[name])
+                there = (
+                    f"write `{meant}`" if meant else f"it has {', '.join(known[name][:MAX_KNOWN])}"
+                )
+                wrong.append(f"the plan has no {name[:-1]} {quoted(one)}; {there}")
+    for arm in dict.fromkeys(one for prediction in plan.predictions for one in prediction.arms):
+        if arm not in wanted.get("arms", [arm]):
+            wrong.append(f"the preregistration predicts something of the arm `{arm}`")
+    if wrong:
+        return "; ".join(wrong)
     kept = {name: [one for one in known[name] if one in wanted[name]] for name in wanted}
     return Narrowing.model_validate(kept)
 

@@ -15,7 +15,8 @@ from pydantic import Field, StringConstraints
 
 from engine.config.schema import Config
 from runner.lib import problems
-from runner.lib.problems import BadExperiment, Complaints, Said
+from runner.lib.complaints import Complaints
+from runner.lib.problems import BadExperiment, Said
 from runner.scheduler.admission import priority_of
 from runner.scheduler.queue_order import RANKS, Cluster, Policy, Pool
 from runner.scheduler.queue_state import HOUR, Request
@@ -97,6 +98,11 @@ class Described:
     synthetic: Synthetic
 
 
+# In the place of what is missing or cannot be read, so that reading can go on.
+_POOL = {"kind": "cpu", "count": 1}
+_INSTEAD = {**_POOL, "pools": {"?": _POOL}}
+
+
 # ── Reading ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -117,11 +123,16 @@ def parse(text: str, file: str, kinds: Mapping[str, Kind] | None = None) -> Desc
     try:
         document = problems.read(text, file, "`pools` and `policy`", example)
         complaints = Complaints(document)
-        whole = complaints.validated(_File)
-        complaints.say_all(_senseless_pools(whole, kinds), _senseless_budgets(whole))
+        whole = complaints.whole(_File, _INSTEAD)
+        if whole:
+            complaints.say_all(_senseless_pools(whole, kinds))
+            if not any(complaints.lost(("pools", name, "kind")) for name in whole.pools):
+                complaints.say_all(_senseless_budgets(whole))
         complaints.end()
     except BadExperiment as error:
         raise BadCluster(list(error.problems)) from error
+    if whole is None:
+        raise AssertionError("what cannot be read is complained of")
     return _described(whole, file, kinds)
 
 

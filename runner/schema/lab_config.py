@@ -6,18 +6,18 @@ takes it away. Whoever starts something reads the folder once and hands on what 
 from the default branch on GitHub, the terminal from the checkout it is called in.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from runner.lib import problems, yaml_lines
 from runner.lib.base_record import Record
-from runner.lib.problems import BadExperiment, Complaints, Document, Problem, Said, near
+from runner.lib.complaints import Complaints
+from runner.lib.problems import BadExperiment, Document, Problem, Said, near
 from runner.schema.devices import Kind, listed
 from runner.schema.tracks import NEEDS, Scored, Terms, Track
 
@@ -26,7 +26,9 @@ POLICY, TRACKS, DEVICES = (f"{FOLDER}/{name}.yml" for name in ("policy", "tracks
 FILES = (POLICY, TRACKS, DEVICES)
 DEFAULTS = Path(__file__).parent / "defaults"
 
-PLAIN = re.compile(r"(?:[^\W_]|[ .,()/+-]){1,80}")  # in comments it means nothing but itself
+PLAIN = r"^[A-Za-z0-9 .,()/+-]{1,80}$"  # in a comment it means nothing but itself
+Above = Annotated[float, Field(gt=0)]
+NotBelow = Annotated[float, Field(ge=0)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 
 
@@ -47,8 +49,26 @@ class _Tracks(Record):
     tracks: dict[Name, _Track] = Field(default_factory=dict)
 
 
+class _Kind(BaseModel):
+    """A `Kind` as it is written."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    description: Annotated[str, StringConstraints(pattern=PLAIN)]
+    peak_flops: Above
+    platform: Literal["cpu", "gpu", "tpu"]
+    memory_gib: Above | None = None
+    ray_cpus: NotBelow = 0
+    ray_gpus: NotBelow = 0
+    price: NotBelow | None = None
+    spot_price: NotBelow | None = None
+    ray_tpu: str = ""
+    topologies: dict[int, str] = Field(default_factory=dict)
+    devices_per_host: Annotated[int, Field(ge=1)] = 1
+
+
 class _Devices(BaseModel):
-    devices: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,40}$")], Kind]
+    devices: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,40}$")], _Kind]
 
 
 def parse(files: Mapping[str, bytes]) -> LabConfig:
@@ -109,7 +129,7 @@ def _merged(path: str, files: Mapping[str, bytes]) -> Document:
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return Document(default, {}, path)
     own = problems.read(text, path, ", ".join(f"`{key}`" for key in list(default)[:2]))
-    return Document(_patched(default, own.value), own.lines, path)
+    return replace(own, value=_patched(default, own.value))
 
 
 @cache
@@ -132,37 +152,19 @@ def _patched(value: Any, change: Any) -> Any:
 
 def _devices(document: Document) -> dict[str, Kind]:
     complaints = Complaints(document)
-    complaints.say_all(_senseless_devices(document.value))
-    found: dict[str, Kind] = {}
-    try:
-        found = _Devices.model_validate({"devices": document.value}).devices
-    except ValidationError as error:
-        complaints.tell(_Devices, error, lambda place: place[1:])
+    if "cpu" not in document.value:
+        words = "it has to stay: what is done beside training on slices is done on it"
+        complaints.say(("cpu",), words)
+    read = complaints.read(_Devices, {"devices": document.value}, lambda place: place[1:])
     complaints.end()
-    return found
-
-
-def _senseless_devices(value: Mapping[str, Any]) -> Said:
-    """Numbers that no device has, and a lab without the kind that each lab needs."""
-    if "cpu" not in value:
-        yield ("cpu",), "it has to stay: what is done beside training on slices is done on it"
-    above = ("peak_flops", "memory_gib", "devices_per_host")
-    for name, kind in value.items():
-        for key, number in kind.items() if isinstance(kind, dict) else ():
-            if key == "description" and isinstance(number, str) and not PLAIN.fullmatch(number):
-                yield (name, key), "use letters, digits, spaces and `.,()/+-`, 80 at most"
-            if not isinstance(number, int | float) or isinstance(number, bool):
-                continue
-            if key in above and not 0 < number < float("inf"):
-                yield (name, key), "must be above 0"
-            elif not 0 <= number < float("inf"):
-                yield (name, key), "must be 0 or more"
+    kinds = read.checked.devices if read.checked else {}
+    return {name: Kind(**dict(kind)) for name, kind in kinds.items()}
 
 
 def _tracks(document: Document, devices: Mapping[str, Kind]) -> dict[str, Track]:
     """The tracks of a lab with these devices (none: they cannot be read)."""
     complaints = Complaints(document)
-    said = complaints.validated(_Tracks)
+    said = complaints.read(_Tracks, document.value).checked or _Tracks()
     complaints.say_all(_senseless_tracks(said, devices))
     complaints.end()
     return {

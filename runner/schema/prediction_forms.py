@@ -34,32 +34,32 @@ def spent(arm: PlannedArm, axis: Axis) -> int:
     return int(getattr(arm, "model_flops" if axis == "hardware_flops" else axis) or 0)
 
 
-def wrong(prediction: Prediction) -> tuple[str, str] | None:
-    """The key at which it fits no form, and why; None if it is valid."""
+def wrong(prediction: Prediction) -> Iterator[tuple[str, str]]:
+    """The keys at which it is of no form, and why; nothing where it is of one."""
     lists = {key: getattr(prediction, key) for key in FEWEST}
     of_several = [key for key in ("order", "exponent") if lists[key]]
     if prediction.arm is None and not of_several:
-        return "arm", "is missing; name an `arm`, or the arms of an `order` or an `exponent`"
-    for key in of_several:
+        yield "arm", "is missing; name an `arm`, or the arms of an `order` or an `exponent`"
+    for key in of_several[:1]:
         for other in ("arm", "versus", "smaller", "exponent"):
             if other != key and getattr(prediction, other):
-                return other, f"cannot stand beside `{key}`; that is a prediction of its own"
+                yield other, f"cannot stand beside `{key}`; that is a prediction of its own"
     if prediction.versus is not None and prediction.smaller:
-        return "versus", "cannot stand beside `smaller`; that is a prediction of its own"
+        yield "versus", "cannot stand beside `smaller`; that is a prediction of its own"
     for key, names in lists.items():
         if names and len(names) < FEWEST[key]:
-            return key, f"names {len(names)} of the {FEWEST[key]} arms that it needs at least"
+            yield key, f"names {len(names)} of the {FEWEST[key]} arms that it needs; add more"
         if names and (twice := next((name for name in names if names.count(name) > 1), None)):
-            return key, f"names {twice[:60]!r} twice"
+            yield key, f"names {twice[:60]!r} twice; name it once"
     if prediction.arm is not None and prediction.arm in prediction.smaller:
-        return "smaller", "names the `arm` itself, which is to be forecast from others"
+        yield "smaller", "names the `arm` itself, which is to be forecast from others; take it out"
     law = prediction.exponent or prediction.smaller
     if law and prediction.axis is None:
         known = ", ".join(f"`{axis}`" for axis in AXES)
-        return "axis", f"is missing; say what C is in L = a·C^(−b) + c: one of {known}"
+        yield "axis", f"is missing; say what C is in L = a·C^(−b) + c: one of {known}"
     if prediction.axis is not None and not law:
-        return "axis", "belongs to an `exponent`, or to an `arm` with `smaller` ones"
-    return None
+        words = "belongs to an `exponent`, or to an `arm` with `smaller` ones; take it out"
+        yield "axis", words
 
 
 def parts(prediction: Prediction) -> Iterator[Part]:

@@ -11,33 +11,76 @@ short form written out. The `Plan` (`runner.planning.planner`) is what will run,
 and cost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from runner.lib import problems
+from runner.lib import problems, yaml_lines
+from runner.lib.complaints import Complaints
+from runner.lib.format import flow
 from runner.lib.problems import BadExperiment, Document, Problem
 from runner.schema import lab_config
 from runner.schema.lab_config import LabConfig
 from runner.spec.experiment import checked
 from runner.spec.graph import Graph, written_out
+from runner.spec.step_types import Own
 
 FILE_NAME = "experiment.yaml"
-PYTHON_NAME = "experiment.py"  # declares an experiment in Python; see `runner.planning.lockfile`
-LOCK_NAME = "experiment.lock.yaml"  # the same declaration as data
+PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.planning.lockfile`
+LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
+STARTERS = Path(__file__).parent / "starters"  # experiments to begin with
+OTHERS = {  # examples of what the first starter does not have
+    "preregistration": "1",
+    "count": "1",
+    "ceiling_hours": "2",
+    "do": "train",
+    "function": "texts:shorten",
+    "inputs": "{tokens: tokenize}",
+    "config": "{source: stdlib}",
+    "steps": "{tokenize: {do: tokenize, config: {source: stdlib}}}",
+    "weights": "{prose: 2, code: 1}",
+    "own": '{model: "model:Transformer"}',
+    **{f"own.{key}": f"model:{key}" for key in Own.model_fields},
+    "inputs.tokens": "tokenize",
+    "inputs.models": "train",
+    "phases.tokens": "tokens",
+    "tokens": "16384",
+    "ladder": "{floor: 0.6, exponent: 0.1, rungs: [{baseline: a, variant: b}]}",
+    "floor": "0.6",
+    "exponent": "0.1",
+    "rungs": "[{baseline: small, variant: small-new}, {baseline: large, variant: large-new}]",
+    "baseline": "small",
+    "variant": "small-new",
+    "speedrun": "{track: small-cost, author: {name: Ada Lovelace}}",
+    "track": "small-cost",
+    "author": "{name: Ada Lovelace}",
+}
 
 
 def load(path: Path) -> Graph:
-    """The graph that the folder (or file) `path` declares, in the lab whose checkout it is in.
-    Raises BadExperiment."""
-    document = find(path)
-    return written_out(document, checked(document), lab_config.find(path))
+    """What the folder (or file) `path` declares, in the lab whose checkout it is in. Raises
+    BadExperiment."""
+    return _sound(drafted(find(path), lab_config.find(path)))
 
 
 def parse(text: str, file: str, lab: LabConfig | None = None) -> Graph:
-    """The graph that the text of an experiment.yaml declares in a lab (None: one with the
-    defaults); errors name the file as `file`. Raises BadExperiment with every problem, by line."""
-    document = read(text, file)
-    return written_out(document, checked(document), lab or lab_config.defaults())
+    """What the text of an experiment.yaml declares, in a lab (None: one with the defaults); `file`
+    is how complaints call it. Raises BadExperiment with every problem found, in the order of their
+    lines."""
+    return _sound(drafted(read(text, file), lab or lab_config.defaults()))
+
+
+def drafted(document: Document, lab: LabConfig) -> Graph:
+    """What a document declares in a lab as far as it can be read, with what is wrong so far, which
+    a plan adds to. Raises BadExperiment where too little can be read."""
+    complaints = Complaints(document)
+    return written_out(document, checked(document, complaints), complaints, lab)
+
+
+def _sound(graph: Graph) -> Graph:
+    graph.complaints.end()
+    return graph
 
 
 def find(path: Path) -> Document:
@@ -64,10 +107,20 @@ def declaring(folder: str, has: Callable[[str], bool]) -> str:
         (LOCK_NAME, f"is missing; `regatta compile {folder}` makes it from {PYTHON_NAME}"),
     ):
         if has(name) == (name == FILE_NAME):
-            raise BadExperiment([Problem(f"{folder}/{name}", 1, "", f"it {words}")])
+            raise BadExperiment([Problem(f"{folder}/{name}", None, "", f"it {words}")])
     return LOCK_NAME
 
 
 def read(text: str, file: str) -> Document:
     """The keys and values of a text, with their lines. Raises BadExperiment."""
-    return problems.read(text, file, "`title`, `model` and `train`")
+    return problems.read(text, file, "`title`, `model` and `train`", examples=_examples())
+
+
+@cache
+def _examples() -> Mapping[str, str]:
+    """{key: a value, as one writes it}, from the experiment that people begin with."""
+    text = (STARTERS / "plain" / FILE_NAME).read_text(encoding="utf-8")
+    starter: dict[str, Any] = yaml_lines.read(text).value
+    inner = (value for value in starter.values() if isinstance(value, dict))
+    whole = {key: value for one in (*inner, starter) for key, value in one.items()}
+    return {key: flow(value) for key, value in whole.items()} | OTHERS

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from engine.config.schema import DataConfig, EvalConfig
-from runner.lib.problems import Complaints, Document, Said, near
+from runner.lib.complaints import Complaints
+from runner.lib.problems import Document, Said, near
 from runner.lib.yaml_lines import Path
 from runner.schema import devices
 from runner.schema.devices import Kind
@@ -175,19 +176,45 @@ Experiment = ShortForm | Declaration
 _SHORT_ONLY = ShortForm.model_fields.keys() - Declaration.model_fields.keys()
 
 
-def checked(document: Document) -> Experiment:
-    """The experiment that a document declares, in its form. Raises BadExperiment."""
-    complaints = Complaints(document)
-    in_steps = "steps" in document.value
-    for key in sorted(_SHORT_ONLY & document.value.keys()) if in_steps else ():
-        words = "goes with arms and seeds; where there are `steps`, it belongs into a step's config"
-        complaints.say((key,), words)
-    complaints.end()
-    if in_steps:
-        return complaints.validated(Declaration)
-    short = complaints.validated(ShortForm)
-    if (runs := len(short.seeds) * len(short.arms)) > MAX_RUNS:
-        words = f"{runs} runs are more than the {MAX_RUNS} that one experiment may have"
-        complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
-    complaints.end()
-    return short
+# In the place of what is missing or cannot be read, so that reading can go on.
+_INSTEAD: dict[str, Any] = {
+    "title": "?",
+    "data": {"source": "stdlib"},
+    "source": "stdlib",
+    "model": {},
+    "train": {},
+    "resources": {"kind": "cpu"},
+    "kind": "cpu",
+    "track": "",
+    "author": {"name": "?"},
+    "name": "?",
+    "floor": 0.0,
+    "exponent": 1.0,
+    "rungs": [],
+    "baseline": "",
+    "variant": "",
+    "do": "",
+}
+
+
+def checked(document: Document, complaints: Complaints) -> Experiment:
+    """What a document declares, in the form in which it does, as far as it can be read; what is
+    wrong is told in `complaints`. Raises BadExperiment where too little is left."""
+    if "steps" in document.value:
+        for key in sorted(_SHORT_ONLY & document.value.keys()):
+            words = "goes with arms and seeds; where there are `steps`, it belongs into a step's"
+            complaints.lose((key,), f"{words} config")
+        found: Experiment | None = complaints.whole(Declaration, _INSTEAD)
+    else:
+        short = found = complaints.whole(ShortForm, _INSTEAD)
+        if short and (runs := len(short.seeds) * len(short.arms)) > MAX_RUNS:
+            words = (
+                f"{runs} runs are more than the {MAX_RUNS} that one experiment may have; "
+                "take some out"
+            )
+            complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
+            found = None  # it is not written out
+    if found is None:
+        complaints.end()
+        raise AssertionError("what cannot be read is complained of")
+    return found

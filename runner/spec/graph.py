@@ -1,26 +1,29 @@
 """Experiment → Graph: each step with its whole configuration, and a sweep as one node per point.
 Runs nothing; errors have their line."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from engine.config import memory
-from engine.config.schema import MeshConfig
+from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner.lib.canonical_json import to_json
-from runner.lib.problems import MAX_PROBLEMS, Complaints, Document, near
+from runner.lib.complaints import Complaints
+from runner.lib.problems import MAX_PROBLEMS, Document, near, nearest
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import step_checks
 from runner.spec.experiment import Experiment
-from runner.spec.step_types import BUILT_IN, Own, Train, own_of, schema_of
-from runner.spec.steps import NO_POINT, SEEDS, Point
+from runner.spec.step_types import BUILT_IN, FUNCTION, Train, own_of, schema_of
+from runner.spec.steps import NO_POINT, SEEDS, Point, Step
 
-NO_OWN, ONE_DEVICE = Own(), MeshConfig()
+M = TypeVar("M", bound=BaseModel)
+ONE_DEVICE = MeshConfig()
 MAX_NODES = 10_000
 MAX_LABEL = 100  # bytes of a point's name, which becomes a part of file names
 
@@ -36,6 +39,7 @@ class Node:
     resources: Resources
     checked: BaseModel | None = None  # the configuration of a built-in, validated
     alias: str = ""
+    unread: bool = False  # something is wrong with its configuration
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Graph:
     document: Document  # for lines in errors
     experiment: Experiment
     nodes: Mapping[str, Node]
+    complaints: Complaints  # what is wrong so far
     lab: LabConfig  # in which it is declared
 
     @property
@@ -52,10 +57,15 @@ class Graph:
         """The arms that its nodes train, in the order of declaration."""
         found: dict[str, Train] = {}
         for name, node in self.nodes.items():
-            run = run_of(name, node.do, node.config)
-            if run and isinstance(node.checked, Train):
-                found.setdefault(run[0], node.checked)
+            if isinstance(node.checked, Train):
+                found.setdefault(arm_named(name), node.checked)
         return found
+
+    @property
+    def unread(self) -> set[str]:
+        """The arms that it would train if their configurations could be read."""
+        nodes = self.nodes.items()
+        return {arm_named(name) for name, node in nodes if node.do == "train" and node.unread}
 
     def place(self, node: str, inside: Path = ()) -> Path:
         """Where the file has the part `inside` of a node."""
@@ -67,16 +77,23 @@ class Graph:
         return self.place(node, ("config", "source"))
 
 
-def written_out(document: Document, experiment: Experiment, lab: LabConfig) -> Graph:
-    """The graph of an experiment in this document, in a lab. Raises BadExperiment."""
-    reader = _Reader(document, experiment, lab)
+def written_out(
+    document: Document, experiment: Experiment, complaints: Complaints, lab: LabConfig
+) -> Graph:
+    """The graph that an experiment of this document declares in a lab, as far as it can be read;
+    what is wrong is told in `complaints`. Raises BadExperiment where there is too much to be
+    written out."""
+    reader = _Reader(experiment, complaints, lab)
     steps, found = reader.steps, reader.points()
     made: dict[str, Node] = {}
     for name in reader.order():
         step = steps[name]
         for node, (config, checked) in found[name].items():
+            unread = checked is None and not re.fullmatch(FUNCTION, step.do)
             read = step_checks.read_by(step.do, config, step.inputs)
-            inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
+            inputs = {
+                key: tuple(found.get(of, ())) for key, of in step.inputs.items() if key in read
+            }
             made[node] = Node(
                 do=step.do,
                 own=own_of(step.do, config) or _own_models(step.do, inputs, made),
@@ -85,11 +102,11 @@ def written_out(document: Document, experiment: Experiment, lab: LabConfig) -> G
                 resources=step.resources or experiment.devices,
                 checked=checked,
                 alias=step.alias,
+                unread=unread,
             )
-    graph = Graph(document, experiment, made, lab)
+    graph = Graph(document, experiment, made, complaints, lab)
     for node, words in _unlike(made):
-        reader.complaints.say(graph.place(node), words)
-    reader.complaints.end()
+        complaints.say(graph.place(node), words)
     return graph
 
 
@@ -98,7 +115,7 @@ def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
     first: dict[str, str] = {}
     seen: dict[tuple[str, int], str] = {}
     for name, node in nodes.items():
-        if not (run := run_of(name, node.do, node.config)):
+        if node.unread or not (run := run_of(name, node.do, node.config)):
             continue
         other = nodes[first.setdefault(run[0], name)]
         same = {**node.config, "seed": 0} == {**other.config, "seed": 0}
@@ -118,31 +135,35 @@ Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-i
 class _Reader:
     """Reads steps one by one and collects problems."""
 
-    def __init__(self, document: Document, experiment: Experiment, lab: LabConfig) -> None:
-        self.steps = experiment.steps_in(lab.devices)
+    def __init__(self, experiment: Experiment, complaints: Complaints, lab: LabConfig) -> None:
+        self.steps: dict[str, Step] = dict(experiment.steps_in(lab.devices))
         self._experiment, self._lab = experiment, lab
-        self.complaints = Complaints(document)
+        self.complaints = complaints
 
     def points(self) -> dict[str, dict[str, Config]]:
-        """The nodes of each step and their configurations. Raises BadExperiment."""
+        """The nodes of each step and their configurations. Raises BadExperiment where there are too
+        many."""
         self.complaints.say_all(self._experiment.senseless(self._lab))
         if (count := sum(step.combinations for step in self.steps.values())) > MAX_NODES:
-            words = f"{count:,} steps are more than the {MAX_NODES:,} that one experiment may have"
+            words = (
+                f"{count:,} steps are more than the {MAX_NODES:,} that one experiment may have; "
+                "take some out"
+            )
             self.complaints.say(("steps",), words)
-            self.complaints.end()  # sweeps are expanded next
-        found = {name: self._points(name) for name in self.steps}
-        self.complaints.end()
-        return found
+            self.complaints.end()  # before they are written out
+        return {name: self._points(name) for name in self.steps}
 
     def order(self) -> list[str]:
-        """The steps, each after its inputs. Raises BadExperiment for a cycle."""
-        needs = {name: set(step.inputs.values()) for name, step in self.steps.items()}
+        """The steps, each after its inputs; as they are declared where they form a circle."""
+        needs = {
+            name: {of for of in step.inputs.values() if of in self.steps}
+            for name, step in self.steps.items()
+        }
         try:
             return step_graph.order(needs)
         except step_graph.BadGraph as error:
             self._say(error.steps[0], ("inputs",), str(error))
-            self.complaints.end()
-            raise
+            return list(self.steps)
 
     def _points(self, name: str) -> dict[str, Config]:
         step = self.steps[name]
@@ -150,15 +171,19 @@ class _Reader:
         wrong = step_checks.of_step(name, self.steps, self._lab.devices)
         for inside, words in (*too_large, *wrong):
             self._say(name, inside, words)
-        sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # without duplicates
-        if too_large:  # one point, to find further problems; all points might fill the memory
+        if step.do not in BUILT_IN and not re.fullmatch(FUNCTION, step.do):
+            if not (meant := nearest(step.do, BUILT_IN)):
+                return {}
+            self.steps[name] = step = step.model_copy(update={"do": meant})
+        sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # of one that stands twice, one
+        if too_large:  # one point, as an example of what else is wrong: all might fill the memory
             sweep, seeds = step.first, seeds[:1]
         points = step_graph.points(sweep, seeds)
         if step.is_swept and not too_large and len(points) < step.combinations:
             words = "two of its points have the same name; name them in a list"
             self._say(name, ("sweep",), words)
         found: dict[str, Config] = {}
-        read: dict[str, Config | None] = {}  # by everything that varies except the seed
+        read: dict[str, Config] = {}  # by all that varies but the seed
         bad = 0
         for label, values in points.items():
             if self.complaints.enough or bad > MAX_PROBLEMS:
@@ -170,18 +195,14 @@ class _Reader:
             node = f"{name}/{label}" if step.is_swept else name
             alike, seed = repr({**values, "seed": None}), values.get("seed")
             if step.do == "train" and alike in read and type(seed) is int and 0 <= seed < SEEDS:
-                if known := read[alike]:
-                    config, checked = known
-                    copied = checked.model_copy(update={"seed": seed}) if checked else None
-                    found[node] = {**config, "seed": seed}, copied
+                config, checked = read[alike]
+                copied = checked.model_copy(update={"seed": seed}) if checked else None
+                found[node] = {**config, "seed": seed}, copied
                 continue
-            read[alike] = one = self._config(name, Point(label, values))
-            if one:
-                found[node] = one
-            else:
-                bad += 1
-        if step.do == "train" and len(found) == len(points):
-            self._say_idle(name, [config for config, _ in filter(None, read.values())])
+            read[alike] = found[node] = self._config(name, Point(label, values))
+            bad += found[node][1] is None and step.do in BUILT_IN
+        if step.do == "train" and len(found) == len(points) and not bad:
+            self._say_idle(name, [config for config, _ in read.values()])
         return found
 
     def _say_idle(self, name: str, configs: Sequence[Mapping[str, Any]]) -> None:
@@ -193,9 +214,9 @@ class _Reader:
             words = f"no phase has `{key}` as its `tokens`, so that it would not be trained on"
             self._say(name, ("inputs", key), words + near(key, ("tokens",)))
 
-    def _config(self, name: str, point: Point) -> Config | None:
-        """A step's configuration at a point of its sweep, for a built-in with every default filled
-        in; None if it is invalid."""
+    def _config(self, name: str, point: Point) -> Config:
+        """A step's configuration at a point of its sweep, of a built-in with every default filled
+        in, or, where there is none that can be read, what of it is well formed."""
         step = self.steps[name]
         try:
             config = step_graph.merged(step.config, point.values)
@@ -203,53 +224,66 @@ class _Reader:
                 to_json(config)
                 return config, None
         except KeyError as error:
-            words = f"`{error.args[0]}` leads through something that is no mapping"
+            words = f"`{error.args[0]}` leads through something that is no mapping; write a section"
             self._say(name, ("sweep",), words)
-            return None
+            return {}, None
         except ValueError:
-            self._say(name, ("config",), "it has a number that is not finite")
-            return None
-        schema = schema_of(step.do, config)
-        try:
-            checked = schema.model_validate(
-                config, context={"arm": arm_named(f"{name}/{point.label}")}
-            )
-        except ValidationError as error:
-
-            def at(place: Path) -> Path:
-                return self._experiment.place(name, ("config", *place), point)
-
-            self.complaints.tell(schema, error, at)
-            return None
-        if isinstance(checked, Train):
-            checked = self._spread(name, checked, point)
-        config = checked.model_dump(mode="json")
-        for inside, words in step_checks.of_config(step, config, self.steps):
-            if self._experiment.data is None or "phases" not in inside:  # else reported for arms
+            self._say(name, ("config",), "it has a number that is not finite; write a finite one")
+            return {}, None
+        checked, config, lost = self.complaints.read(
+            schema_of(step.do, config),
+            config,
+            lambda place: self._experiment.place(name, ("config", *place), point),
+            {"arm": arm_named(f"{name}/{point.label}")},
+        )
+        if self.complaints.enough:
+            return {}, None
+        if step.do == "train":
+            checked = self._spread(name, checked, config, point)
+        if checked:
+            config = checked.model_dump(mode="json")
+        for inside, words in step_checks.of_config(step, config, self.steps, lost):
+            if self._experiment.data is None or "phases" not in inside:  # it is said of arms
                 self._say(name, inside, words, point)
         return config, checked
 
-    def _spread(self, name: str, config: Train, point: Point) -> Train:
-        """The configuration over all devices of the step: as declared, or else data-parallel."""
+    def _spread(
+        self, name: str, checked: BaseModel | None, config: Mapping[str, Any], point: Point
+    ) -> BaseModel | None:
+        """A `train` step over all of its devices: as it says, or else each with a part of the
+        batch. Of one that cannot be read, what can be read of its `config` is compared."""
+        place = self._experiment.place(name, ("resources",))
+        if self.complaints.lost(place) or self.complaints.lost((*place, "count")):
+            return checked
         devices = (self.steps[name].resources or self._experiment.devices).count
-        if config.own != NO_OWN:
+        if config.get("own"):
             if devices > 1:
                 words = "functions of one's own train on one device so far; write `count: 1`"
                 self._say(name, ("resources", "count"), words)
-            return config
-        compute = config.compute
-        if devices == 1 and compute.mesh == ONE_DEVICE:
-            return config
+            return checked
+        compute = _section(ComputeConfig, config.get("compute", {}))
+        if compute is None or (devices == 1 and compute.mesh == ONE_DEVICE):
+            return checked
         if compute.mesh == ONE_DEVICE:
             compute = compute.model_copy(update={"mesh": MeshConfig(data=devices)})
-        for wrong in memory.misfits(
-            compute.mesh, devices=devices, model=config.model, train=config.train
-        ):
+        model = _section(ModelConfig, config.get("model"))
+        train = _section(TrainConfig, written := config.get("train", {}))
+        if train is None and "train_batch_size" in written:
+            train = TrainConfig.model_construct(**written)
+        for wrong in memory.misfits(compute.mesh, devices=devices, model=model, train=train):
             self._say(name, ("config", *wrong.field.split(".")), wrong.words, point)
-        return config.model_copy(update={"compute": compute})
+        return checked.model_copy(update={"compute": compute}) if checked else None
 
     def _say(self, step: str, inside: Path, words: str, point: Point = NO_POINT) -> None:
         self.complaints.say(self._experiment.place(step, inside, point), words)
+
+
+def _section(schema: type[M], value: object) -> M | None:
+    """A part of a configuration as its schema reads it; None where it cannot."""
+    try:
+        return schema.model_validate(value)
+    except ValidationError:
+        return None
 
 
 def _own_models(
@@ -258,11 +292,12 @@ def _own_models(
     """The own functions that a step calls to score own models: those of the steps that trained the
     models, even if own steps have changed the models since."""
     found: dict[str, None] = {}
-    waiting = list(inputs["models"]) if do == "evaluate" else []
+    waiting = list(inputs.get("models", ())) if do == "evaluate" else []
     seen = set(waiting)
-    for name in waiting:  # grows during the loop
-        node = made[name]
-        if node.do == "train" and "model" in node.config["own"]:
+    for name in waiting:  # which grows while we walk it
+        if (node := made.get(name)) is None:  # of a circle
+            continue
+        if node.do == "train" and "model" in node.config.get("own", {}):
             found[node.config["own"]["model"]] = None
         elif node.do not in BUILT_IN:
             fresh = {other for these in node.inputs.values() for other in these} - seen

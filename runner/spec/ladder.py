@@ -63,34 +63,45 @@ class Ladder(Record):
 def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) -> Said:
     """Problems of a ladder over these arms."""
     if own:
-        yield ("ladder",), "arms with own code cannot be on a ladder: nobody measures their speed"
+        yield (
+            ("ladder",),
+            "arms with own code cannot be on a ladder, as nobody measures their speed; take it out",
+        )
     if seeds < FEWEST_SEEDS:
-        yield ("seeds",), f"a gate needs {FEWEST_SEEDS} seeds at least, to know its noise"
+        yield (
+            ("seeds",),
+            "a gate needs two seeds at least, to know its noise; write `seeds: [0, 1]`",
+        )
     if len(ladder.rungs) < 2:
-        yield ("ladder", "rungs"), "a ladder has two rungs at least"
+        yield ("ladder", "rungs"), "a ladder has two rungs at least; add one"
     seen: set[str] = set()
     for n, rung in enumerate(ladder.rungs):
         for key, name in (("baseline", rung.baseline), ("variant", rung.variant)):
             place = ("ladder", "rungs", n, key)
             if name not in arms:
-                yield place, f"there is no arm `{name[:60]}`{near(name, arms)}"
+                yield place, f"there is no arm `{name[:60]}`{near(name, arms) or '; declare it'}"
             elif name in seen:
-                yield place, f"the arm `{name}` is on the ladder already; each arm runs once"
+                yield (
+                    place,
+                    f"the arm `{name}` is on the ladder already; each arm runs once; name another",
+                )
             seen.add(name)
     for name in arms:
-        if name not in seen:
-            yield ("arms", name), "is on no rung of the ladder, and would never run"
+        if name not in seen and "" not in seen:  # which is of a rung that cannot be read
+            yield ("arms", name), "is on no rung of the ladder, and would never run; add a rung"
 
 
 def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Said:
     """Rungs whose arms cannot be compared, or that do not grow."""
     before = 0
     for n, rung in enumerate(ladder.rungs):
+        if not arms.keys() >= {rung.baseline, rung.variant}:
+            continue  # of one nothing is known, which is said
         baseline, variant = arms[rung.baseline], arms[rung.variant]
         if baseline.tokens != variant.tokens:
             words = (
                 f"`{rung.baseline}` trains on {baseline.tokens:,} tokens and `{rung.variant}` on "
-                f"{variant.tokens:,}; a gate compares arms of equally many"
+                f"{variant.tokens:,}; a gate compares arms of equally many; make them so"
             )
             yield ("ladder", "rungs", n), words
         if (flops := baseline.model_flops or 0) <= before:

@@ -56,7 +56,7 @@ def of_step(name: str, steps: Mapping[str, Step], kinds: Mapping[str, Kind]) -> 
         if of not in steps:
             yield ("inputs", key), _missing(of, steps)
     if len(set(step.seeds)) != len(step.seeds):
-        yield ("seeds",), "a seed stands twice; each is one run"
+        yield ("seeds",), "a seed is here twice, and each is one run; take one out"
     if not re.fullmatch(FUNCTION, step.do):
         yield from _of_built_in(step, steps)
 
@@ -71,13 +71,15 @@ def _of_built_in(step: Step, steps: Mapping[str, Step]) -> Said:
     for key, of in step.inputs.items():
         if key not in takes and not built_in.others:
             listed = " and ".join(f"`{one}`" for one in takes) or "no inputs"
-            yield ("inputs", key), f"`{step.do}` takes {listed}{near(key, takes)}"
+            words = f"`{step.do}` takes {listed}{near(key, takes) or '; take this out'}"
+            yield ("inputs", key), words
         elif of in steps and steps[of].is_swept and key not in built_in.sweeps:
             words = f"`{of}` is a sweep, and `{step.do}` takes one output here; {APART}"
             yield ("inputs", key), words
     for key in built_in.inputs:
         if key not in step.inputs:
-            yield (), f"`{step.do}` needs the input `{key}`"
+            words = f"`{step.do}` needs the input `{key}`; write `inputs: {{{key}: STEP}}`"
+            yield (), words
 
 
 def _missing(of: str, steps: Mapping[str, Step]) -> str:
@@ -85,16 +87,21 @@ def _missing(of: str, steps: Mapping[str, Step]) -> str:
     step = of.partition("/")[0]
     if step != of and step in steps and steps[step].is_swept:
         return f"`{of}` would be one point of `{step}`, and an input is a whole step; {APART}"
-    return f"there is no step `{of}`{near(step, steps)}"
+    return f"there is no step `{of}`{near(step, steps) or '; declare it, or name another'}"
 
 
-def of_config(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
-    """Problems of a built-in's configuration at a point of its sweep, with all defaults filled
-    in."""
+def of_config(
+    step: Step,
+    config: Mapping[str, Any],
+    steps: Mapping[str, Step],
+    lost: Collection[Path] = (),
+) -> Said:
+    """What is wrong with a built-in's configuration at a point of its sweep, with all defaults
+    filled in, beside its steps. Or with what of one could be read: without the places `lost`."""
     yield from _unfit(step, config, steps)
     if step.do in CHECKS:
         yield from CHECKS[step.do](
-            config, {key: _parts(steps.get(of)) for key, of in step.inputs.items()}
+            config, {key: _parts(steps.get(of)) for key, of in step.inputs.items()}, lost
         )
 
 
@@ -109,7 +116,7 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
     """Inputs of a kind that the step does not take."""
     taker = BUILT_IN[step.do]
     takes = {**taker.inputs, **taker.optional}
-    any_other = () if step.do == "train" and "data" in config["own"] else taker.others
+    any_other = () if "data" in config.get("own", {}) else taker.others
     for key in sorted(read_by(step.do, config, step.inputs)):
         maker = steps.get(of := step.inputs[key])
         wanted = takes.get(key, any_other)
@@ -128,53 +135,61 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
 
 
 def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
-    """The inputs that a step reads with this configuration."""
-    if do != "train" or "data" in config["own"]:
-        return set(inputs)  # own data functions may read any
-    named = {phase.get("tokens") for phase in config["train"].get("phases", [])}
+    """Those of a step's inputs that it reads with this configuration."""
+    if do != "train" or "data" in config.get("own", {}):
+        return set(inputs)  # an own data function may read any
+    named = {phase.get("tokens") for phase in _phases(config)}
     return {name for name in inputs if name == "tokens" or name in named}
 
 
-def _tokenized(config: Mapping[str, Any], inputs: Inputs) -> Said:
-    if (config["source"] is None) != ("text" in inputs):
-        yield (), "`tokenize` needs the input `text` or a `source`, and not both"
-    elif (config["tokenizer"] == "given") != ("tokenizer" in inputs):
+def _phases(config: Mapping[str, Any]) -> list[Any]:
+    return [phase for phase in config.get("train", {}).get("phases", []) if isinstance(phase, dict)]
+
+
+def _tokenized(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    if ("source",) not in lost and (config.get("source") is None) != ("text" in inputs):
+        yield (), "`tokenize` needs the input `text` or a `source`, and not both; write one of them"
+    if ("tokenizer",) not in lost and (config.get("tokenizer") == "given") != (
+        "tokenizer" in inputs
+    ):
         yield (), "`tokenizer: given` and the input `tokenizer` go together; write both"
 
 
-def _mixed(config: Mapping[str, Any], inputs: Inputs) -> Said:
+def _mixed(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
     if len(inputs) < 2:
         words = "a mixture has two inputs at least; name another, or use the one as it is"
         yield ("inputs",), words
-    yield from _weighed(config["weights"], tuple(inputs), ("config", "weights"), "an input")
+    if "weights" in config:
+        weights = {**config["weights"], **{place[-1]: 1.0 for place in lost}}
+        yield from _weighed(weights, tuple(inputs), ("config", "weights"), "an input")
 
 
-def _trained(config: Mapping[str, Any], inputs: Inputs) -> Said:
-    rows = config["model"]["vocab_size"]
-    if "model" not in config["own"] and rows < BYTES:
+def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    rows = config.get("model", {}).get("vocab_size", BYTES)
+    if "model" not in config.get("own", {}) and rows < BYTES:
         words = f"{rows} rows are too few: the byte tokenizer has ids up to {BYTES - 1}"
         yield ("config", "model", "vocab_size"), words
     now = "tokens"
-    for number, phase in enumerate(config["train"].get("phases", [])):
+    for number, phase in enumerate(_phases(config)):
         at: Path = ("config", "train", "phases", number)
         now = phase.get("tokens", now)
         if now not in inputs and "tokens" in phase:
-            yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs)}"
+            yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs) or '; add it'}"
         parts = inputs.get(now)
-        if "weights" in phase and parts is not None:
+        if "weights" in phase and parts is not None and not lost:
             yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
 
 
 def _weighed(weights: Mapping[str, float], names: tuple[str, ...], at: Path, what: str) -> Said:
     for name in weights:
         if name not in names:
-            yield (*at, name), f"`{name}` is not {what}{near(name, names)}"
+            yield (*at, name), f"`{name}` is not {what}{near(name, names) or '; take it out'}"
     for name in names:
         if name not in weights:
             yield at, f"`{name}` has no weight; write one, or take it out of the mixture"
 
 
-CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs], Said]] = {
+CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Said]] = {
     "tokenize": _tokenized,
     "mix": _mixed,
     "train": _trained,

@@ -285,8 +285,8 @@ def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, 
     if do not in BUILT_IN:
         return ((do, ("config", "inputs", "out")),)
     if do == "map":
-        return ((str(config["function"]), ("document",)),)
-    named = config["own"] if do == "train" else {}
+        return ((str(config["function"]), ("document",)),) if "function" in config else ()
+    named = config.get("own", {}) if do == "train" else {}
     return tuple((function, CALLED[key]) for key, function in named.items())
 
 

@@ -44,7 +44,7 @@ def git(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.CompletedProcess(words, 1, "", str(error))
 
 
-def test_what_was_looked_at_afterwards_came_after_the_outcome_and_is_not_its_run() -> None:
+def test_later_analyses_came_after_the_outcome_and_use_other_runs() -> None:
     seal = Seal.model_validate_json((HUNDRED.folder / "seal.json").read_bytes())
     for run in beside("afterwards.json").runs:
         assert run.model_flops < seal.design.model_flops

@@ -36,7 +36,7 @@ def test_the_demo_as_the_tests_look_for_bubblewrap_first(tmp_path: Path, goal: s
     assert told.stdout.index("command -v bwrap") < told.stdout.index(".venv/bin/")
 
 
-def test_who_may_install_gets_bubblewrap_without_being_asked(tmp_path: Path) -> None:
+def test_make_installs_bubblewrap_if_it_may(tmp_path: Path) -> None:
     told = made(tmp_path, "bubblewrap", root=True, apt='echo "$@" >> "${0%/*}/asked"')
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
     assert "install" in (tmp_path / "asked").read_text()
@@ -48,7 +48,7 @@ def test_who_may_install_gets_bubblewrap_without_being_asked(tmp_path: Path) -> 
     [(False, "true"), (True, None), (True, "exit 100")],
     ids=["user", "mac", "offline"],
 )
-def test_who_cannot_is_told_what_is_missing_and_goes_on(
+def test_make_names_what_it_may_not_install_and_continues(
     tmp_path: Path, root: bool, apt: str | None
 ) -> None:
     told = made(tmp_path, "bubblewrap", root=root, apt=apt)

@@ -169,7 +169,7 @@ def beside(name: str) -> Beside:
     return Beside.model_validate_json((HUNDRED.folder / name).read_bytes())
 
 
-def test_what_was_tried_before_the_second_seal_was_small_and_is_not_in_its_fit() -> None:
+def test_trials_before_the_second_seal_were_small_and_not_in_the_fit() -> None:
     seal = Seal.model_validate_json((HUNDRED.folder / "seal.json").read_bytes())
     told = beside("explored.json").runs
     assert len(told) == 14

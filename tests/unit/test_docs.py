@@ -67,7 +67,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in found}
 
 
-def test_what_is_generated_is_as_the_schemas_and_commands_say() -> None:
+def test_generated_docs_match_the_schemas_and_commands() -> None:
     stale = [
         name for name, text in generate.files().items() if (generate.OUT / name).read_text() != text
     ]

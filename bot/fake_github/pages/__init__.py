@@ -1,1 +1,1 @@
-"""Its web pages."""
+"""The sandbox's web pages."""

@@ -1,7 +1,7 @@
-"""Markdown as GitHub shows it in comments, made safe: what a stranger writes never runs.
+"""Renders Markdown as GitHub does in comments, safely: what a stranger writes never runs.
 
-markdown-it renders, task lists, mentions and bare links are added, and nh3 writes the result anew
-from an allow-list: tags and attributes that are not on it are gone, whatever they were.
+markdown-it renders, task lists, mentions and bare links are added, and nh3 sanitises the result
+with an allow-list of tags and attributes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 TAGS = nh3.ALLOWED_TAGS | {"input", "tfoot"}
-TAGS -= {"area", "article", "aside", "footer", "header", "hgroup", "map", "nav"}  # the page's own
+TAGS -= {"area", "article", "aside", "footer", "header", "hgroup", "map", "nav"}  # for the page
 DROPPED_WHOLE = {
     "script", "style", "iframe", "object", "embed", "svg", "math", "template", "noscript",
     "textarea", "title", "select", "xmp",
@@ -34,7 +34,7 @@ ATTRIBUTES = {
 }
 OUR_CLASSES = re.compile(r"task|tasks|mention|reference|sha|language-[\w+-]+")
 REL = "nofollow noopener noreferrer"
-# as the sanitiser writes them, which escapes every quotation mark in a value
+# as the sanitiser writes them, with every quotation mark in a value escaped
 PICTURE_OR_BOX = re.compile(r'<(img|input)((?: [a-z]+="[^"]*")+)>')
 ATTRIBUTE = re.compile(r' ([a-z]+)="([^"]*)"')
 
@@ -48,7 +48,7 @@ WORDS = re.compile(
 
 @lru_cache(maxsize=2048)
 def render(text: str, page: str) -> str:
-    """Safe HTML of a comment; `page` is the repository's address, where `#7` leads."""
+    """Safe HTML of a comment; `page` is the repository's URL, to which `#7` is relative."""
     parser = MarkdownIt("commonmark", {"html": True, "breaks": True})
     parser.enable(["table", "strikethrough"])
     parser.core.ruler.push("github_words", lambda state: _add_words(state, page))
@@ -57,7 +57,7 @@ def render(text: str, page: str) -> str:
     return sanitise(parser.render(text))
 
 
-# What GitHub adds to Markdown
+# GitHub's additions to Markdown
 
 
 def _add_words(state: StateCore, page: str) -> None:
@@ -101,7 +101,7 @@ def _token(kind: str, content: str) -> Token:
 
 
 def _add_tasks(state: StateCore) -> None:
-    """`- [x] done` becomes a ticked box."""
+    """Turn `- [x] done` into a ticked box."""
     tokens = state.tokens
     for at in range(2, len(tokens)):
         item, first = tokens[at - 2], tokens[at].children
@@ -123,11 +123,11 @@ def _align_columns(state: StateCore) -> None:
             token.attrSet("align", style.removeprefix("text-align:"))
 
 
-# Making it safe
+# Sanitising
 
 
 def _attribute(_tag: str, name: str, value: str) -> str | None:
-    """Of the classes only those that this module gives."""
+    """Allow only the classes that this module sets."""
     if name != "class":
         return value
     return " ".join(each for each in value.split() if OUR_CLASSES.fullmatch(each)) or None
@@ -146,20 +146,20 @@ CLEANER = nh3.Cleaner(
 
 
 def sanitise(html: str) -> str:
-    """Only allowed tags and attributes, every tag closed where it was opened."""
+    """Only allowed tags and attributes, with every tag closed where it was opened."""
     return PICTURE_OR_BOX.sub(_shown, CLEANER.clean(html))
 
 
 def _shown(found: re.Match[str]) -> str:
-    """No input but a box to tick, and no picture from outside.
+    """Allow only checkboxes as inputs, and no external pictures.
 
-    GitHub fetches pictures through its own proxy; here only this machine's are shown, and of others
-    a link."""
+    GitHub fetches pictures through its own proxy; here only this machine's are shown, and others
+    become links."""
     given = {name: unescape(value) for name, value in ATTRIBUTE.findall(found[2])}
     if found[1] == "input":
         return found[0] if "type" in given else ""
     name, address = escape(given.get("alt") or "picture"), given.get("src")
-    try:  # browsers take a backslash for a slash
+    try:  # browsers treat a backslash as a slash
         host = urlsplit((address or "").replace("\\", "/")).hostname
     except ValueError:
         address = None

@@ -11,7 +11,7 @@ from bot.fake_github.pages.views import SAFETY, Pages
 from bot.fake_github.world.errors import not_found
 from bot.fake_github.world.shapes_code import commit_changes
 
-# A file of a stranger's must not become a page of this site: no scripts, nothing loaded.
+# A stranger's file must not become a page of this site: no scripts, nothing loaded.
 RAW = SAFETY | {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 SHOWN_AS_THEY_ARE = ("image/", "audio/", "video/", "application/pdf", "application/zip")
 COLORS = ("#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#bc4c00")

@@ -1,4 +1,4 @@
-"""What the pages' forms send: each does, as the chosen persona, what the REST API would do."""
+"""Handles the pages' forms: each does for the chosen persona what the REST API would do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bot.fake_github.world.state import Issue
 
 
 class Sent:
-    """A form's fields; texts keep the line ends that browsers send, as GitHub keeps them."""
+    """A form's fields; texts keep the browser's line ends, as on GitHub."""
 
     def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
         self.values = values
@@ -46,7 +46,7 @@ def routes(pages: Pages) -> APIRouter:
         return answer
 
     def persona(sent: Sent) -> str:
-        """A page acts as one of the personas, never as the bot."""
+        """The persona that acts; never the bot."""
         if sandbox.user(sent["persona"]).type != "User":
             raise not_found()
         return sent["persona"]
@@ -80,7 +80,7 @@ def routes(pages: Pages) -> APIRouter:
         try:
             if not sent["title"].strip():
                 raise Refused(422, "a pull request needs a title")
-            # As GitHub does for who may not push; the others choose.
+            # As on GitHub for users who may not push; others choose.
             forked = bool(sent["fork"]) or not sandbox.may(user, "write")
             home = sandbox.fork(login) if forked else sandbox
             if home.world.git.ref(f"refs/heads/{branch}"):
@@ -104,7 +104,7 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.post(f"{root}/pull/{{number}}/{{form}}")
     def change_pull(number: int, form: str, sent: Form) -> Response:
-        """Push, review, dismiss; or another base branch, a draft or not, merged, locked or not."""
+        """Push, review, dismiss; change the base branch or draft state, merge, lock or unlock."""
         login, issue = persona(sent), sandbox.pull(number)
         match form, sent["what"]:
             case "push", _:
@@ -133,7 +133,7 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.post(f"{root}/issues/{{number}}/comment")
     def comment(number: int, sent: Form) -> Response:
-        """Comment, and with the other button close or reopen as well."""
+        """Comment, and with the other button also close or reopen."""
         login, issue, anchor = persona(sent), sandbox.issue(number), ""
         state = sent["state"]
         if sent["body"].strip() or not state:

@@ -1,6 +1,6 @@
 """The sandbox's web pages, read side: front page, threads, issue and pull request forms.
 
-What their forms send is in `pages_write.py`; files, commits and pictures are in `pages_files.py`.
+`pages_write.py` handles their forms; `pages_files.py` has files, commits and pictures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAFETY = {
 
 
 class Pages:
-    """Templates, and what every page knows."""
+    """Templates, and the data that every page needs."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -83,7 +83,7 @@ class Pages:
         return f"{self.root}/{'pull' if issue.pull else 'issues'}/{issue.number}"
 
     def thread(self, issue: Issue) -> dict[str, Any]:
-        """What a thread's page and its live part show."""
+        """The data of a thread's page and of its live part."""
         with self.world.lock:
             pull = issue.pull
             return {
@@ -113,7 +113,7 @@ class Pages:
         }
 
     def new_pull(self) -> dict[str, str]:
-        """The fields of the new pull request page, filled with an experiment to start from."""
+        """The fields of the new pull request page, filled with a first experiment."""
         entries = self.world.git.tree(self._head(), recursive=True)
         known = [each.path for each in entries if each.path.endswith("/experiment.yaml")]
         content = self.default_file(known[0]) if known else None
@@ -134,7 +134,7 @@ class Pages:
 
 
 def _ink(color: str) -> str:
-    """Black or white, whichever reads better on a label's colour."""
+    """Black or white, whichever is more readable on a label's colour."""
     red, green, blue = (int(color[at : at + 2], 16) for at in (0, 2, 4))
     return "#1c2128" if red * 0.299 + green * 0.587 + blue * 0.114 > 150 else "#ffffff"
 
@@ -188,7 +188,7 @@ def routes(pages: Pages) -> APIRouter:
 
     @router.get(f"{root}/issues/{{number}}/live")
     def live(number: int, request: Request) -> Response:
-        """The parts of a thread that change; the page's script asks for them every 2 seconds."""
+        """The parts of a thread that change; the page's script requests them every 2 seconds."""
         html = pages.part(request, "live.html", **pages.thread(sandbox.issue(number)))
         etag = f'"{hashlib.sha256(html.encode()).hexdigest()}"'
         headers = {**SAFETY, "ETag": etag, "X-Now": stamp(sandbox.world.clock.now())}

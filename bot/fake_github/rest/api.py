@@ -1,4 +1,4 @@
-"""The REST API under /api/v3: who am I, who is that, the repository; and 501 for all the rest.
+"""The REST API under /api/v3: users, the repository; 501 for unknown operations.
 
 Threads are in `api_threads.py`, code and checks in `api_code.py`, git's objects in `api_git.py`.
 """
@@ -50,7 +50,7 @@ def get_repository(home: Home) -> Answer:
 
 @router.get(f"{REPOSITORY}/collaborators/{{login}}/permission")
 def get_permission(login: str, lab: Lab, who: Person) -> Answer:
-    """On a public repository a stranger reads; what is no person is a 404."""
+    """On a public repository a stranger may read; 404 for unknown users."""
     if not lab.may(who, "write"):
         raise forbidden("Must have push access to view collaborator permission.")
     person = lab.world.users.get(login.lower())
@@ -77,6 +77,6 @@ def not_implemented(operation: str, request: Request) -> Response:
     raise Refused(501, f"the sandbox does not implement {request.method} /{operation}")
 
 
-operations = APIRouter()  # those of the App itself need another word than a token
+operations = APIRouter()  # those of the App need another credential than a token
 for part in (api_app.router, router):
     operations.include_router(part)

@@ -1,4 +1,4 @@
-"""REST operations of the App itself: who it is, its tokens, what was delivered to it."""
+"""REST operations of the App itself: identity, tokens, deliveries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN_LASTS = timedelta(hours=1)
 
 
 def signed(world: World, word: str) -> bool:
-    """Whether the App's key signed this, and it is good now, by GitHub's clock."""
+    """Whether the App's key signed this JWT, and it is valid now by GitHub's clock."""
     if world.app_key is None:
         return False
     try:
@@ -44,7 +44,7 @@ async def the_app(request: Request, hub: Hub) -> None:
         raise Refused(401, "A JSON web token could not be decoded")
 
 
-router = APIRouter(dependencies=[Depends(the_app)])  # each needs a word that the App signed
+router = APIRouter(dependencies=[Depends(the_app)])  # each needs a JWT that the App signed
 
 
 @router.get("/app")
@@ -92,7 +92,7 @@ def create_token(id: int, hub: Hub, sent: Sent) -> Answer:
 
 @router.get("/app/hook/deliveries")
 def list_deliveries(request: Request, hub: Hub) -> Answer:
-    """Newest first; a cursor names the attempt that a page begins with."""
+    """Newest first; a cursor names the first attempt of a page."""
     attempts = list(reversed(hub.webhooks.attempts))
     cursor = number_asked(request, "cursor", 0)
     if cursor:

@@ -57,7 +57,7 @@ def create_git_commit(home: Home, who: Person, sent: Sent) -> Answer:
 
 
 def _signature(home: Code, who: User, given: Any, default: Signature | None = None) -> Signature:
-    """Who wrote a commit and when: as given, so that the same bytes get the same SHA."""
+    """Author and time of a commit: as given, so that the same bytes get the same SHA."""
     default = default or home.signature(who)
     if not given:
         return default
@@ -91,7 +91,7 @@ def create_blob(home: Home, sent: Sent) -> Answer:
 
 @router.get("/git/trees/{name:path}")
 def get_tree(name: str, request: Request, home: Home) -> Answer:
-    """Of a tree's SHA, a commit's, or a branch; `recursive` with any value goes all the way."""
+    """The tree of a tree's or commit's SHA, or of a branch; any value of `recursive` means true."""
     git, sha = home.world.git, name
     if git.kind(name) != "tree":
         commit = git.resolve(name)

@@ -1,4 +1,4 @@
-"""GraphQL, as far as the bot needs it: when a review was last edited, which REST does not tell."""
+"""GraphQL, as far as the bot needs it: when a review was last edited, which REST does not say."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ router = APIRouter()
 
 
 def _since(items: Iterable[Any], since: datetime | None) -> list[Any]:
-    """What changed at that second or after it: `since` is inclusive."""
+    """Items changed at that second or later: `since` is inclusive."""
     return [each for each in list(items) if since is None or each.updated_at >= since]
 
 

@@ -1,4 +1,4 @@
-"""What the REST operations share: who asks, about what, what they sent, pages of a list, errors."""
+"""Common parts of the REST operations: user, repository, request body, pagination, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bot.fake_github.world.state import User, World, moment
 T = TypeVar("T")
 
 
-# Who asks, and about what
+# User and repository
 
 
 async def sandbox_asked(request: Request) -> Sandbox:
@@ -33,7 +33,7 @@ Hub = Annotated[Sandbox, Depends(sandbox_asked)]  # all of GitHub
 
 
 async def known_token(request: Request, sandbox: Hub) -> User | None:
-    """Who a request's token belongs to; None without one. An unknown token is a 401."""
+    """The user of a request's token; None without a token. An unknown token is a 401."""
     given = request.headers.get("authorization", "")
     if not given:
         return None
@@ -63,7 +63,7 @@ Person = Annotated[User, Depends(known_person)]  # writes need one
 async def home_asked(
     owner: str, repo: str, request: Request, who: Anyone, sandbox: Hub
 ) -> Sandbox | Fork:
-    """404 for what is no repository, or a private one of others; a former name redirects."""
+    """404 for an unknown or private repository; a former name redirects."""
     world, name = sandbox.world, f"{owner}/{repo}".lower()
     for fork in sandbox.forks():
         if name == fork.world.full_name.lower():
@@ -82,7 +82,7 @@ Home = Annotated[Sandbox | Fork, Depends(home_asked)]  # the repository, or a fo
 
 
 async def lab_asked(home: Home) -> Sandbox:
-    """A fork has code only; what else is asked of it is a 404."""
+    """A fork has only code; other requests about it are a 404."""
     if isinstance(home, Fork):
         raise not_found()
     return home
@@ -91,11 +91,11 @@ async def lab_asked(home: Home) -> Sandbox:
 Lab = Annotated[Sandbox, Depends(lab_asked)]
 
 
-# What was sent
+# Request body
 
 
 async def sent_json(request: Request) -> Any:
-    """What was sent; nothing at all counts as an object without fields."""
+    """The request's JSON; an empty body counts as an object without fields."""
     try:
         return json.loads(await request.body() or b"{}")
     except ValueError:
@@ -118,7 +118,7 @@ Since = Annotated[
 
 
 def texts(sent: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The fields of these names that were given, which must be texts."""
+    """The given fields with these names, which must be texts."""
     given = {name: sent[name] for name in names if sent.get(name) is not None}
     for name, value in given.items():
         if not isinstance(value, str):
@@ -147,7 +147,7 @@ class Answer(JSONResponse):
 
 
 def in_order(items: Iterable[Any], sort: str | None, direction: str) -> list[Any]:
-    """By time of creation or, as asked, of the last change; ties by id."""
+    """By time of creation or, on request, of the last change; ties by id."""
     key = "updated_at" if sort == "updated" else "created_at"
     backwards = direction == "desc"
     return sorted(items, key=lambda each: (getattr(each, key), each.id), reverse=backwards)
@@ -160,7 +160,7 @@ def listing(
     *,
     inside: str | None = None,
 ) -> Answer:
-    """One page of a list with its `Link` header; a stale list leaves out what is too young."""
+    """One page of a list with its `Link` header; a stale list leaves out items that are too new."""
     world = request.app.state.sandbox.world
     younger_than = getattr(request.state, "younger_than", None)
     if younger_than is not None:
@@ -188,7 +188,7 @@ def number_asked(request: Request, name: str, default: int) -> int:
 
 
 def answer_errors(app: FastAPI, page: Callable[[Request, Refused], Response]) -> None:
-    """Errors in GitHub's shape under /api/v3, and as a page elsewhere."""
+    """Errors in GitHub's format under /api/v3, and as a page elsewhere."""
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:
@@ -201,7 +201,7 @@ def answer_errors(app: FastAPI, page: Callable[[Request, Refused], Response]) ->
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        """A path without a number where one belongs names nothing."""
+        """A path without a number where one is needed is a 404."""
         where, *field = error.errors()[0]["loc"]
         wrong = not_found() if where == "path" else invalid("Search", str(field[0]), "invalid")
         return await refused(request, wrong)

@@ -1,1 +1,1 @@
-"""People, threads, code and git in memory, and their JSON shapes."""
+"""The state in memory (people, threads, code and git), and its JSON."""

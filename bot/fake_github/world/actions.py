@@ -1,4 +1,4 @@
-"""What every change to the world shares: one lock, then webhooks, and who may do what."""
+"""Common to every change of the world: one lock, webhooks, and permissions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Actions:
 
     @contextmanager
     def changing(self) -> Iterator[datetime]:
-        """What every change is made in: hold the lock, hand out the time, and send the webhooks
-        once the lock is free again."""
+        """A context for every change: holds the lock, yields the time, and sends the webhooks after
+        the lock is released."""
         with self.world.lock:
             self._depth += 1
             try:
@@ -52,10 +52,10 @@ class Actions:
         }
         self.webhooks.emit(event, payload | common)
 
-    # Who and what
+    # Users and permissions
 
     def user(self, login: str) -> User:
-        """The person or bot of that name."""
+        """The person or bot with that name."""
         return known(self.world.users, login.lower())
 
     def issue(self, number: int) -> Issue:
@@ -72,12 +72,12 @@ class Actions:
         return user is self.world.bot
 
     def may(self, user: User, role: str) -> bool:
-        """Whether somebody has at least that role here; the App may write, never administrate."""
+        """Whether a user has at least that role here; the App may write, never administrate."""
         rank = RANKS["write"] if self.is_app(user) else RANKS[user.role]
         return rank >= RANKS[role]
 
     def need(self, user: User, role: str, author: User | None = None) -> None:
-        """Refuse who has not at least that role, unless it is about what is their own."""
+        """Refuse users without at least that role, except for what is their own."""
         if user is not author and not self.may(user, role):
             raise forbidden("Must have admin rights to Repository.")
 

@@ -1,4 +1,4 @@
-"""Check runs: what the bot says of a commit, and the buttons on it that people press."""
+"""Check runs: the bot's statements about a commit, and the buttons that people press on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bot.fake_github.world.code import Code
 from bot.fake_github.world.errors import forbidden, invalid, not_found, unprocessable
 from bot.fake_github.world.state import CheckFields, CheckRun
 
-CODES = {  # what GitHub calls pydantic's errors; the rest is "invalid"
+CODES = {  # GitHub's names of pydantic's errors; all others are "invalid"
     "missing": "missing_field", "string_too_short": "missing_field",
     "string_too_long": "too_long", "too_long": "too_long",
 }  # fmt: skip
@@ -58,7 +58,7 @@ class Checks(Code):
             return run
 
     def press(self, login: str, run_id: int, identifier: str) -> None:
-        """Somebody with write access presses a button of a check run."""
+        """A user with write access presses a button of a check run."""
         with self.changing():
             user, run = self.user(login), self.check_run(run_id)
             self.need(user, "write")
@@ -74,7 +74,8 @@ class Checks(Code):
         return known(self.world.checks, run_id)
 
     def check_runs(self, sha: str, *, every: bool = False) -> list[CheckRun]:
-        """The check runs of a commit, newest first; of each name the newest, or every one."""
+        """The check runs of a commit, newest first; for each name the newest, or with `every`
+        all."""
         with self.world.lock:
             runs = [run for run in self.world.checks.values() if run.head_sha == sha]
         newest = list({run.name: run for run in runs}.values())

@@ -1,6 +1,6 @@
-"""What people and the bot do to code: commits, branches, pull requests.
+"""Changes of code: commits, branches, pull requests.
 
-Each method is the one implementation behind a REST operation and a page's form alike.
+Each method implements both a REST operation and a page's form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Code(Threads):
         self, login: str, branch: str, files: Mapping[str, bytes | None], message: str,
         base: str | None = None,
     ) -> str:  # fmt: skip
-        """Commit files (None deletes one) on a branch, made from `base` if new; returns the SHA."""
+        """Commit files (None deletes one) on a branch, which is created from `base` if it is new.
+        Returns the SHA."""
         with self.changing():
             user = self.user(login)
             self.need_push(user)
@@ -80,12 +81,12 @@ class Code(Threads):
             raise unprocessable("Object does not exist")
 
     def _pushed(self, user: User, ref: str, before: str | None, after: str) -> None:
-        """Tell of a push, and move the open pull requests of that branch."""
+        """Send the webhook of a push, and move the open pull requests of that branch."""
         self.emit("push", user, **shapes_code.push(self.world, user, ref, before or ZERO, after))
         self.move_heads(user, self.world.repository_id, ref.removeprefix("refs/heads/"), after)
 
     def move_heads(self, user: User, repository: int, branch: str, after: str) -> None:
-        """The open pull requests from this branch of this repository have a new head."""
+        """Give the open pull requests from this branch of this repository a new head."""
         for issue, pull in self.world.open_pulls():
             here = (pull.head_repository, pull.head) == (repository, branch)
             if not here or pull.head_sha == after:
@@ -136,7 +137,7 @@ class Code(Threads):
                 raise invalid("PullRequest", "head", "custom", message)
 
     def retarget(self, login: str, number: int, base: str) -> Issue:
-        """Another base branch; its author may, and whoever may write."""
+        """Change the base branch; for the author and users who may write."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
             pull = issue.as_pull
@@ -152,7 +153,7 @@ class Code(Threads):
             return issue
 
     def set_draft(self, login: str, number: int, draft: bool) -> Issue:
-        """Back to a draft, or ready for review; its author may, and whoever may write."""
+        """Make it a draft, or ready for review; for the author and users who may write."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
             self.need(user, "write", author=issue.user)
@@ -166,7 +167,7 @@ class Code(Threads):
     def merge(
         self, login: str, number: int, *, commit_message: str = "", sha: str | None = None
     ) -> str:
-        """Merge a pull request into its base branch; returns the merge commit."""
+        """Merge a pull request into its base branch. Returns the merge commit."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
             pull, git = issue.as_pull, self.world.git

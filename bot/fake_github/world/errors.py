@@ -1,4 +1,4 @@
-"""What the sandbox says no with: a status and GitHub's shape of an error."""
+"""The sandbox's errors: a status and GitHub's error format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Refused(Exception):
 
 
 class Redirect(Refused):
-    """What was asked about has another address now; `path` is below the API's."""
+    """The address has changed; `path` is below the API's URL."""
 
     def __init__(self, path: str) -> None:
         super().__init__(301, "Moved Permanently")
@@ -32,11 +32,11 @@ def forbidden(message: str) -> Refused:
 
 
 def invalid(resource: str, field: str, code: str, message: str = "") -> Refused:
-    """422 "Validation Failed", naming the field, as GitHub does."""
+    """422 "Validation Failed" with the field, as GitHub does."""
     error = {"resource": resource, "field": field, "code": code}
     return Refused(422, "Validation Failed", [error | ({"message": message} if message else {})])
 
 
 def unprocessable(message: str) -> Refused:
-    """422 with a sentence of its own, as the git database answers."""
+    """422 with a sentence, as the git database answers."""
     return Refused(422, message)

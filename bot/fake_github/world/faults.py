@@ -1,17 +1,17 @@
-"""Switches that make the next requests go wrong the way GitHub and the network do.
+"""Switches that make the next requests fail the way GitHub and the network do.
 
 | kind          | what happens                                             | did it take effect? |
 | ------------- | -------------------------------------------------------- | ------------------- |
 | status_before | answers `status` instead of doing it                     | no                  |
 | status_after  | does it, then answers `status`                           | yes                 |
-| drop_before   | closes the connection without a word                     | no                  |
+| drop_before   | closes the connection without an answer                  | no                  |
 | drop_after    | does it, then closes the connection: outcome unknown     | yes                 |
 | later         | answers `status`, and does it `seconds` later            | not yet             |
 | cut           | does it, then breaks off in the middle of the answer     | yes                 |
-| expired       | 401: this token is not taken any more, now or later      | no                  |
+| expired       | 401: this token is not valid any more, now or later      | no                  |
 | stale         | a list leaves out what is younger than `seconds`         | (reads only)        |
 
-What is to happen later happens with the first request after its time, or by `Gate.catch_up`.
+Delayed effects happen with the first request after their time, or by `Gate.catch_up`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Fault:
     status: int = 502
     body: str = '{"message": "Server Error"}'
     headers: dict[str, str] = field(default_factory=dict)
-    seconds: float = 60.0  # for stale: how young is too young; for later: how much later
+    seconds: float = 60.0  # for stale: the minimum age; for later: the delay
 
     def matches(self, method: str, path: str) -> bool:
-        """Whether it is about such a request."""
+        """Whether it applies to such a request."""
         return self.method in ("*", method) and bool(re.search(self.path, path))
 
 
 class Faults:
-    """The faults that are set, in order; each request meets at most the first that matches."""
+    """The active faults, in order; each request meets at most the first that matches."""
 
     def __init__(self) -> None:
         self._set: list[Fault] = []

@@ -1,8 +1,8 @@
-"""Somebody's fork: branches of its own, and objects in common with the repository it came from.
+"""A user's fork: branches of its own, and objects in common with its parent repository.
 
-So every commit of a fork can be fetched through the repository, as in GitHub's networks. A fork has
-no issues here, and the App is not installed on it: nothing that happens there sends a webhook
-but what moves a pull request.
+So every commit of a fork can be fetched through the parent, as in GitHub's networks. A fork has no
+issues here, and the App is not installed on it: its changes send no webhook except those that move
+a pull request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bot.fake_github.world.state import RANKS, Issue, User, World
 
 
 class Fork(Code):
-    """What its owner does in it."""
+    """A fork, with the changes that its owner makes."""
 
     def __init__(self, origin: Code, world: World) -> None:
         super().__init__(world, origin.webhooks)
@@ -29,30 +29,30 @@ class Fork(Code):
 
     @contextmanager
     def changing(self) -> Iterator[datetime]:
-        """With the repository's own lock, so that its webhooks wait for this change too."""
+        """Uses the parent's lock, so that its webhooks wait for this change, too."""
         with self.origin.changing() as now:
             yield now
 
     def emit(self, event: str, sender: User, **payload: Any) -> None:
-        """Nobody is told."""
+        """Sends nothing."""
 
     def may(self, user: User, role: str) -> bool:
-        """A fork is its owner's; everybody reads."""
+        """Its owner may do everything; others may read."""
         return user is self.world.owner or RANKS[role] == 0
 
     def move_heads(self, user: User, repository: int, branch: str, after: str) -> None:
-        """The pull requests from here are in the repository that this one came from."""
+        """The pull requests from here are in the parent."""
         self.origin.move_heads(user, repository, branch, after)
 
 
 class Forks(Reviews):
-    """Making forks, and finding the one that a pull request comes from."""
+    """Makes forks, and finds the fork of a pull request."""
 
     def forks(self) -> list[Fork]:
         return [Fork(self, world) for world in self.world.forks.values()]
 
     def fork(self, login: str) -> Fork:
-        """The person's fork, made if there is none yet."""
+        """The person's fork, created if there is none."""
         with self.changing():
             owner = self.user(login)
             if owner.type != "User":
@@ -65,7 +65,7 @@ class Forks(Reviews):
             return Fork(self, made)
 
     def remove_fork(self, login: str) -> None:
-        """The person's fork goes, and with it the repository of its pull requests' heads."""
+        """Remove the person's fork; its pull requests then have no head repository."""
         with self.changing():
             gone = self.fork(login).world.repository_id
             del self.world.forks[gone]
@@ -74,7 +74,7 @@ class Forks(Reviews):
                     issue.pull.head_repository = None
 
     def home(self, issue: Issue) -> Code:
-        """The repository that a pull request's head is in."""
+        """The repository of a pull request's head."""
         fork = self.world.forks.get(issue.as_pull.head_repository or 0)
         return Fork(self, fork) if fork else self
 

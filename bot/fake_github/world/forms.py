@@ -44,8 +44,8 @@ class FormField(BaseModel):
     label: Text = _attribute("label")
     description: Text = _attribute("description")
     placeholder: Text = _attribute("placeholder")
-    value: Text = _attribute("value")  # prefilled; of a markdown field, its text
-    render: Text = _attribute("render")  # the language of the fence around the answer
+    value: Text = _attribute("value")  # prefilled; for a markdown field, its text
+    render: Text = _attribute("render")  # the language of the code fence around the answer
     multiple: bool = _attribute("multiple", False)
     options: tuple[Option, ...] = _attribute("options", ())
     default: int | None = _attribute("default", None)
@@ -76,7 +76,7 @@ def parse(text: str) -> IssueForm:
 
 
 def problems(form: IssueForm, answers: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """What is missing, by field."""
+    """Missing answers, by field."""
     found = {}
     for field in form.fields:
         given = [each for each in answers.get(field.id, ()) if each.strip()]

@@ -1,4 +1,5 @@
-"""What every request passes: loopback only, faults, ETags, rates, the clock's `Date`, a log."""
+"""Every request passes here: loopback only, faults, ETags, rate limits, the clock's `Date`, a
+log."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bot.fake_github.world.sandbox import Sandbox
 
 API = "/api/v3"
-GRAPHQL = "/api/graphql"  # as on a server of one's own
+GRAPHQL = "/api/graphql"  # as on GitHub Enterprise Server
 LIMIT = 5000
 MADE_AT_MOST = ((80, timedelta(minutes=1)), (500, timedelta(hours=1)))
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "testserver")
@@ -39,22 +40,22 @@ class Logged:
 
 
 class ConnectionDropped(ConnectionError):
-    """What an in-process client sees of a dropped connection."""
+    """A dropped connection, for in-process clients."""
 
 
 class Rates:
-    """How many requests each token made in its hour, and when it wrote; counted, and enforced where
-    `bite` says so: 5,000 requests an hour, 80 new things a minute and 500 an hour."""
+    """Counts the requests and writes of each token; with `bite` enforces limits: 5,000 requests an
+    hour, 80 creations a minute and 500 an hour."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._hours: dict[str, tuple[int, int]] = {}  # token → (reset, used)
-        self._made: dict[str, list[datetime]] = {}  # token → when it made something, lately
+        self._made: dict[str, list[datetime]] = {}  # token → times of recent creations
         self.bite = False
         self.limit = LIMIT
 
     def refusal(self, token: str, method: str) -> Response | None:
-        """Why a request is not taken now, and until when; None: it is."""
+        """A refusal by a rate limit; None if the request is allowed."""
         if not self.bite:
             return None
         if self.count(token, 0)["remaining"] == 0:
@@ -91,7 +92,7 @@ class Gate:
         self._coming = asyncio.Lock()
 
     async def catch_up(self) -> None:
-        """Do what was put off until now."""
+        """Apply delayed effects that are due."""
         async with self._coming:
             now = self._sandbox.world.clock.now()
             due = [each for each in self._to_come if each[0] <= now]
@@ -146,7 +147,7 @@ class Gate:
         answer.headers["x-github-media-type"] = "github.v3; format=json"
         if fault:
             answer.headers["x-sandbox-fault"] = fault.kind
-        if fault and fault.kind == "cut":  # promise the whole body, and send half of it
+        if fault and fault.kind == "cut":  # announce the whole body, and send half of it
             start = {"status": status, "headers": answer.raw_headers}
             await send({"type": "http.response.start", **start})
             half = bytes(answer.body[: len(answer.body) // 2])
@@ -172,7 +173,7 @@ class Gate:
         return Response(fault.body, fault.status, JSON | fault.headers)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
-        """Run the operation and keep its answer, so that a fault can still take it away."""
+        """Run the operation and buffer its answer, so that a fault can still replace it."""
         status, headers, body = 500, Headers(), b""
 
         async def keep(message: Message) -> None:
@@ -186,7 +187,7 @@ class Gate:
         return Response(body, status, headers)
 
     def _by_name(self, scope: Scope) -> Scope:
-        """`/repositories/{id}/…`, where redirects lead, is the repository's name and the rest."""
+        """Resolve `/repositories/{id}/…`, to which redirects lead, to the repository's name."""
         world, path = self._sandbox.world, str(scope["path"])
         prefix = f"{API}/repositories/{world.repository_id}"
         if path != prefix and not path.startswith(f"{prefix}/"):
@@ -196,7 +197,7 @@ class Gate:
 
 
 def _comes_from_here(request: Request) -> bool:
-    """Refuse other hosts' names for this address, and forms that another site's page sends."""
+    """Refuse other host names for this address, and forms from another site's page."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if urlsplit(f"//{host}").hostname not in LOOPBACK:
         return False
@@ -209,7 +210,7 @@ def _limited(words: str, headers: Mapping[str, str] | None = None) -> Response:
 
 
 def _again(body: bytes) -> Receive:
-    """A request's body, to be read once more."""
+    """A request's body, readable once more."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -218,7 +219,7 @@ def _again(body: bytes) -> Receive:
 
 
 async def _hang_up(receive: Receive) -> None:
-    """Close the connection under uvicorn; where there is none, raise what a client would see."""
+    """Close the connection under uvicorn; without uvicorn, raise what a client would see."""
     transport = getattr(getattr(receive, "__self__", None), "transport", None)
     if transport is None:
         raise ConnectionDropped("the sandbox dropped the connection")

@@ -1,6 +1,6 @@
-"""A real bare git repository, so that a commit is a commit and every SHA is git's own.
+"""A real bare git repository, so that every SHA is git's own.
 
-libgit2 reads and writes it; what a client sends that no repository can hold is refused.
+libgit2 reads and writes it; content that no repository can hold is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bot.fake_github.world.errors import unprocessable
 
 ZERO = "0" * 40
 SHA = re.compile(r"[0-9a-f]{40}")
-REFUSALS = (pygit2.GitError, KeyError, ValueError, OSError)  # libgit2's, as pygit2 raises them
+REFUSALS = (pygit2.GitError, KeyError, ValueError, OSError)  # errors of libgit2 in pygit2
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Git:
     # Branches and names
 
     def resolve(self, name: str) -> str | None:
-        """The commit that a SHA, branch or ref names; None if there is none."""
+        """The commit of a SHA, branch or ref; None if there is none."""
         names = [name] if SHA.fullmatch(name) else [f"refs/heads/{name}", f"refs/{name}", name]
         for candidate in names:
             try:
@@ -74,7 +74,7 @@ class Git:
         return None
 
     def ref(self, name: str) -> str | None:
-        """What `refs/…` points at; None if it does not exist."""
+        """The target of `refs/…`; None if it does not exist."""
         try:
             return str(self._repository.references[name].target)
         except REFUSALS:
@@ -130,7 +130,7 @@ class Git:
         return str(found) if found else None
 
     def log(self, base: str, head: str) -> list[str]:
-        """The commits that `head` has and `base` has not, oldest first."""
+        """The commits that are in `head` and not in `base`, oldest first."""
         order = SortMode.TOPOLOGICAL | SortMode.TIME | SortMode.REVERSE
         walk = self._repository.walk(head, order)
         walk.hide(base)
@@ -142,7 +142,7 @@ class Git:
         return [_change(patch) for patch in found if patch]
 
     def merged_tree(self, base: str, head: str) -> str | None:
-        """The tree of `base` and `head` together; None where they conflict."""
+        """The tree of `base` and `head` merged; None if they conflict."""
         index = self._repository.merge_commits(base, head)
         return None if index.conflicts else str(index.write_tree(self._repository))
 
@@ -153,7 +153,7 @@ class Git:
         self, branch: str, files: Mapping[str, bytes | None], message: str, by: Signature,
         parent: str | None,
     ) -> str:  # fmt: skip
-        """Commit files (None deletes one) on a branch, in one go; returns the new SHA."""
+        """Commit files (None deletes one) on a branch. Returns the new SHA."""
         entries = [
             (path, "100644", None if content is None else self.write_blob(content))
             for path, content in files.items()

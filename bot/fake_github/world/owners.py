@@ -1,6 +1,6 @@
-"""What the owners of a repository and of an installation do to it: rename, hide, suspend, transfer.
+"""What owners do to a repository and an installation: rename, hide, suspend, transfer.
 
-Only the sandbox's own switches and tests do these; pages and REST show what comes of them.
+Only the sandbox's own switches and tests do these; pages and REST show the effects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bot.fake_github.world.forks import Forks
 
 class Owners(Forks):
     def rename(self, name: str) -> None:
-        """Another name; the old one redirects, until somebody takes it."""
+        """Rename; the old name redirects until somebody takes it."""
         with self.changing():
             world = self.world
             if not name or "/" in name:
@@ -25,14 +25,14 @@ class Owners(Forks):
             self.emit("repository", world.owner, action="renamed", changes=changes)
 
     def set_private(self, private: bool) -> None:
-        """Newly private, strangers find nothing here; the installed App still does."""
+        """If private, strangers get 404; the installed App does not."""
         with self.changing():
             self.world.private = private
             action = "privatized" if private else "publicized"
             self.emit("repository", self.world.owner, action=action)
 
     def suspend(self, suspended: bool) -> None:
-        """The App's installation is suspended, or is not any more: it may ask for nothing."""
+        """Suspend the App's installation, or resume it; a suspended one gets no answer."""
         with self.changing() as now:
             self.world.suspended_at = now if suspended else None
             payload = {
@@ -43,12 +43,12 @@ class Owners(Forks):
             self.webhooks.emit("installation", payload)
 
     def transfer_issue(self, number: int) -> None:
-        """An issue goes to another repository of the owner's; its old address redirects there."""
+        """Move an issue to another repository of the owner; its old address redirects there."""
         with self.changing():
             self._remove(number, "transferred", "/repositories/700999/issues/1")
 
     def delete_issue(self, number: int) -> None:
-        """An issue and all that was said there is gone."""
+        """Delete an issue with all its comments."""
         with self.changing():
             self._remove(number, "deleted", None)
 

@@ -1,6 +1,6 @@
-"""What people do to pull requests: submit, edit and dismiss reviews.
+"""Reviews of pull requests: submit, edit and dismiss.
 
-Each method is the one implementation behind a REST operation and a page's form alike.
+Each method implements both a REST operation and a page's form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Reviews(Checks):
         self, login: str, number: int, event: str = "", body: str = "",
         commit_id: str | None = None,
     ) -> Review:  # fmt: skip
-        """Review a pull request as it is now, or an earlier commit of it."""
+        """Review a pull request at its head, or at an earlier commit."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
             if event not in STATES:
@@ -40,7 +40,7 @@ class Reviews(Checks):
             return made
 
     def edit_review(self, login: str, number: int, review_id: int, body: str = "") -> Review:
-        """Another text; only who wrote it may."""
+        """Change the text; only for its author."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
             review = self.review(number, review_id)
@@ -52,7 +52,7 @@ class Reviews(Checks):
             return review
 
     def dismiss_review(self, login: str, number: int, review_id: int, message: str = "") -> Review:
-        """It counts no more; who may write may dismiss."""
+        """Dismiss a review; for users who may write."""
         with self.changing():
             user, issue = self.user(login), self.pull(number)
             self.need(user, "write")
@@ -74,7 +74,7 @@ class Reviews(Checks):
         self, action: str, user: User, issue: Issue, review: Review, **more: object
     ) -> None:
         seen = shapes_thread.review(self.world, review)
-        seen["state"] = seen["state"].lower()  # as webhooks have it
+        seen["state"] = seen["state"].lower()  # as in webhooks
         pull = shapes_thread.pull_simple(self.world, issue)
         told = {"action": action, "review": seen, "pull_request": pull}
         self.emit("pull_request_review", user, **told, **more)

@@ -15,7 +15,7 @@ from bot.fake_github.world.owners import Owners
 from bot.fake_github.world.state import Clock, Role, User, World
 from bot.fake_github.world.webhooks import Deliver, Webhooks
 
-PERSONAS = (  # who plays; each sandbox has its own
+PERSONAS = (  # the players; each sandbox has its own
     User(11, "ada", "Ada", "write"),
     User(12, "sam", "Sam"),
     User(13, "grace", "Grace", "maintain"),
@@ -38,12 +38,12 @@ class Sandbox(Owners):
         return self.world.url
 
     def listen_at(self, url: str) -> None:
-        """The server's address, from now on that of every link."""
+        """Set the server's URL, which all links use from now on."""
         for world in (self.world, *self.world.forks.values()):
             world.url = url
 
     def set_role(self, login: str, role: Role | None) -> None:
-        """Change what somebody may do; None makes them a stranger."""
+        """Change a user's role; None makes them a stranger."""
         self.user(login).role = role
 
 
@@ -64,8 +64,8 @@ def make_sandbox(
 ) -> Sandbox:
     """A sandbox whose `main` has one commit with `files`; its git repository is under `root`.
 
-    `app_key`: the App's public key (PEM), for a bot that signs as the App; `bot_token` is good
-    beside it."""
+    `app_key`: the App's public key (PEM), for a bot that signs as the App; `bot_token` works,
+    too."""
     clock = clock or Clock()
     path = root / "repository.git"
     for old in (path, *root.glob("fork-of-*.git")):  # the rest of the world was in memory

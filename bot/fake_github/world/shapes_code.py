@@ -41,7 +41,7 @@ def _content(world: World, sha: str) -> Json:
 
 
 def _told(world: World, one: Commit) -> Json:
-    """What a commit itself holds."""
+    """The fields of a commit object."""
     return {
         "author": _signature(one.author),
         "committer": _signature(one.committer),
@@ -52,7 +52,7 @@ def _told(world: World, one: Commit) -> Json:
 
 
 def _named(world: World, one: Commit, where: str) -> Json:
-    """Its names and addresses, and those of its parents."""
+    """Its ids and URLs, and those of its parents."""
 
     def addresses(sha: str) -> Json:
         page = f"{world.html}/commit/{sha}"
@@ -205,7 +205,7 @@ def comparison(
 
 
 def push(world: World, who: User, ref: str, before: str, after: str) -> Json:
-    """The payload of a `push`, without what every payload has."""
+    """The payload of a `push`, without the common fields."""
     shas = world.git.log(before, after) if before != ZERO else [after]
     commits = [_pushed_commit(world, sha) for sha in shas]
     forced = before != ZERO and world.git.merge_base(before, after) != before
@@ -249,7 +249,7 @@ def _pushed_commit(world: World, sha: str) -> Json:
 
 
 def pull_changes(world: World, one: Issue) -> list[Change]:
-    """What a pull request changes: from where it left its base to its head."""
+    """The changes of a pull request: from where it left its base to its head."""
     base, head = one.as_pull.base_sha, one.as_pull.head_sha
     return world.git.diff(world.git.merge_base(base, head) or base, head)
 
@@ -283,7 +283,7 @@ def check_run(world: World, run: CheckRun) -> Json:
 
 
 def check_suite(world: World, run: CheckRun) -> Json:
-    """As webhooks have it; answers name its id only."""
+    """As in webhooks; answers have only its id."""
     seen = check_run(world, run)
     id = seen["check_suite"]["id"]
     branches = [name for name, sha in world.git.branches().items() if sha == run.head_sha]

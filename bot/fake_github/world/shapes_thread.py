@@ -48,7 +48,7 @@ def _rollup(url: str, reactions: list[Reaction]) -> Json:
 
 
 def _written(world: World, one: Issue | Comment | Review) -> Json:
-    """What all has that somebody wrote."""
+    """The fields of everything that a user wrote."""
     stranger = "COLLABORATOR" if one.user.role else "NONE"
     return {
         "user": shapes.user(world, one.user),
@@ -58,7 +58,7 @@ def _written(world: World, one: Issue | Comment | Review) -> Json:
 
 
 def _thread(world: World, one: Issue) -> Json:
-    """What an issue and a pull request have in common."""
+    """The common fields of issues and pull requests."""
     return {
         **_written(world, one),
         **dates(one.created_at, one.updated_at),
@@ -208,9 +208,9 @@ def review(world: World, one: Review) -> Json:
 
 
 def timeline(world: World, one: Issue) -> list[Json]:
-    """Comments, reviews, commits and events in their order.
+    """Comments, reviews, commits and events in order.
 
-    A commit carries its own dates only. A pull request lists the commits that it has now."""
+    A commit has only its own dates. A pull request lists its current commits."""
     told = [(each.id, _event(world, one, each)) for each in one.events if each.kind != "pushed"]
     for each in one.comments:
         actor = {"event": "commented", "actor": shapes.user(world, each.user)}
@@ -225,7 +225,7 @@ def timeline(world: World, one: Issue) -> list[Json]:
                 pushes.setdefault(event.detail, event.id)
         shas = world.git.log(one.pull.base_sha, one.pull.head_sha)
         at = 0
-        for sha in reversed(shas):  # a commit stands where the push that brought it stands
+        for sha in reversed(shas):  # a commit is listed at the push that brought it
             at = pushes.get(sha, at)
             told.insert(0, (at, shapes_code.git_commit(world, sha) | {"event": "committed"}))
     return [each for _, each in sorted(told, key=lambda pair: pair[0])]

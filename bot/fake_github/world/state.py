@@ -1,7 +1,7 @@
-"""The sandbox's world in memory: people, issues, pull requests, comments, checks, and one clock.
+"""The sandbox's state in memory: people, issues, pull requests, comments, checks, and one clock.
 
-Plain data and one lock. What may be done to it is in `threads.py` and `code.py`, how it looks as
-JSON in `shapes.py`; commits, trees and branches are in a real git repository (`git.py`).
+Plain data and one lock. Changes are in `threads.py` and `code.py`, JSON in `shapes.py`; commits,
+trees and branches are in a real git repository (`git.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Clock:
         self._moved = timedelta(0)
 
     def now(self) -> datetime:
-        """The time at GitHub's resolution: whole seconds."""
+        """The time in whole seconds, GitHub's resolution."""
         ran = time.monotonic() - self._began if self._running else 0.0
         return (self._start + self._moved + timedelta(seconds=ran)).replace(microsecond=0)
 
@@ -96,7 +96,7 @@ class Reaction:
 @dataclass
 class Post:
     id: int
-    number: int  # of the issue or pull request it stands on
+    number: int  # of its issue or pull request
     user: User
     body: str
     created_at: datetime
@@ -111,14 +111,14 @@ class Comment(Post):
 
 @dataclass
 class Event:
-    """Something the page's timeline tells between two comments."""
+    """An event on a thread's timeline, between comments."""
 
-    id: int  # from the same counter as comments, so that their order is the order of things
-    kind: str  # as a REST timeline calls it, and "pushed", which is not told there
+    id: int  # from the same counter as comments, so that ids are in order of time
+    kind: str  # as in the REST timeline, or "pushed", which is not there
     user: User
     at: datetime
     detail: str = ""
-    told: dict[str, Any] = field(default_factory=dict)  # what the API says of it besides
+    told: dict[str, Any] = field(default_factory=dict)  # further fields in the API
 
 
 @dataclass
@@ -146,7 +146,7 @@ class Pull:
 
 @dataclass
 class Issue:
-    """An issue or, when `pull` is set, a pull request: GitHub numbers them together."""
+    """An issue or, if `pull` is set, a pull request: GitHub numbers them together."""
 
     id: int
     number: int
@@ -170,13 +170,13 @@ class Issue:
 
     @property
     def as_pull(self) -> Pull:
-        """Of what is known to be a pull request."""
+        """The `pull` of what is known to be a pull request."""
         assert self.pull is not None
         return self.pull
 
 
 def moment(text: str) -> datetime:
-    """An ISO 8601 time as clients send it, to the second; without a zone it is UTC."""
+    """An ISO 8601 time as clients send it, in whole seconds; without a zone it is UTC."""
     at = datetime.fromisoformat(text.strip().replace(" ", "+"))
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)
 
@@ -185,7 +185,7 @@ Moment = Annotated[datetime, BeforeValidator(moment)]
 
 
 class Button(BaseModel):
-    """Of a check run; its texts are no longer than GitHub shows."""
+    """A button of a check run; its texts are limited as on GitHub."""
 
     label: str = Field(min_length=1, max_length=20)
     identifier: str = Field(min_length=1, max_length=20)
@@ -197,7 +197,7 @@ def _output(name: str, default: object = None, longest: int | None = None) -> An
 
 
 class CheckFields(BaseModel):
-    """What a request says of a check run."""
+    """The fields of a check run in a request."""
 
     name: str | None = Field(default=None, min_length=1)
     head_sha: str | None = None
@@ -248,12 +248,12 @@ class World:
     installation_id: int = 900_001
     forks: dict[int, World] = field(default_factory=dict)  # by repository id
     parent: World | None = None  # of a fork
-    old_names: set[str] = field(default_factory=set)  # lower-case; they redirect
-    elsewhere: dict[int, str | None] = field(default_factory=dict)  # issues → new path; None: gone
+    old_names: set[str] = field(default_factory=set)  # lower-case; these redirect
+    elsewhere: dict[int, str | None] = field(default_factory=dict)  # issue → new path; None: gone
     private: bool = False
     suspended_at: datetime | None = None  # the App's installation
-    app_key: str | None = None  # the App's public key, PEM; without one there is no App to sign
-    issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → their end
+    app_key: str | None = None  # the App's public key, PEM; None: there is no App
+    issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → when they expire
 
     def open_pulls(self) -> Iterator[tuple[Issue, Pull]]:
         for issue in list(self.issues.values()):

@@ -1,6 +1,6 @@
-"""What people and the bot do on threads: issues, comments, labels, reactions.
+"""Changes of threads: issues, comments, labels, reactions.
 
-Each method is the one implementation behind a REST operation and a page's form alike.
+Each method implements both a REST operation and a page's form.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Threads(Actions):
         self, login: str, title: str = "", body: str | None = None, labels: Sequence[str] = (),
         *, by_form: bool = False,
     ) -> Issue:  # fmt: skip
-        """Open an issue. Labels are the form's, or those of somebody who may triage; a
-        stranger's own are dropped without a word."""
+        """Open an issue. Labels are the form's, or those of a user who may triage; a stranger's
+        labels are silently dropped."""
         with self.changing():
             user = self.user(login)
             issue = self._new_thread(user, title, body)
@@ -49,9 +49,9 @@ class Threads(Actions):
         state: str | None = None, state_reason: str | None = None,
         labels: Sequence[str] | None = None,
     ) -> Issue:  # fmt: skip
-        """Change a thread's title, body, state or labels; its author may, and whoever may triage.
+        """Change a thread's title, body, state or labels; for its author and users who may triage.
 
-        Labels need triage, whoever wrote the thread."""
+        Labels need triage, also for the author."""
         with self.changing() as now:
             user, issue = self.user(login), self.issue(number)
             self.need(user, "triage", author=issue.user if labels is None else None)
@@ -94,7 +94,7 @@ class Threads(Actions):
         self._tell_issue(action, user, issue)
 
     def lock(self, login: str, number: int, lock_reason: str | None = None) -> None:
-        """Nobody but those with write access comments any more."""
+        """From now on only users with write access may comment."""
         if lock_reason not in (None, "off-topic", "too heated", "resolved", "spam"):
             raise invalid("Issue", "lock_reason", "invalid")
         self._set_lock(login, number, True, lock_reason)
@@ -113,12 +113,13 @@ class Threads(Actions):
                 self._tell_issue(action, user, issue)
 
     def _note(self, issue: Issue, kind: str, user: User, detail: str = "", **told: Any) -> None:
-        """Remember an event for the page's timeline."""
+        """Add an event to the page's timeline."""
         now = self.world.clock.now()
         issue.events.append(Event(self.world.new_id(), kind, user, now, detail, told))
 
     def _tell_issue(self, action: str, user: User, issue: Issue, **more: Any) -> None:
-        """The webhook of a thread: `issues`, or `pull_request` with the pull request's number."""
+        """Send the webhook of a thread: `issues`, or `pull_request` with the pull request's
+        number."""
         if issue.pull is None:
             seen = shapes_thread.issue(self.world, issue)
             self.emit("issues", user, action=action, issue=seen, **more)
@@ -136,7 +137,7 @@ class Threads(Actions):
         with self.changing() as now:
             user, issue = self.user(login), self.issue(number)
             self._check_comment(body)
-            # An App is held up by a lock although it may write.
+            # A lock also stops an App, although it may write.
             if issue.locked and (self.is_app(user) or not self.may(user, "write")):
                 raise forbidden("Unable to create comment because issue is locked.")
             made = Comment(self.world.new_id(), number, user, body, now, now)
@@ -147,7 +148,7 @@ class Threads(Actions):
             return made
 
     def edit_comment(self, login: str, comment_id: int, body: str = "") -> Comment:
-        """Edit a comment: one's own, or anybody's with write access, the bot's included."""
+        """Edit a comment: one's own, or with write access anybody's, the bot's included."""
         with self.changing() as now:
             user, comment = self.user(login), self.issue_comment(comment_id)
             self.need(user, "write", author=comment.user)
@@ -182,7 +183,7 @@ class Threads(Actions):
     # Reactions; GitHub sends no webhook for them
 
     def react(self, login: str, on: Comment | Issue, content: str = "") -> tuple[Reaction, bool]:
-        """React; the second time the first reaction is the answer. Returns whether it is new."""
+        """React; a second time returns the first reaction. Returns whether it is new."""
         with self.changing() as now:
             user = self.user(login)
             if content not in REACTIONS:
@@ -223,7 +224,7 @@ class Threads(Actions):
         return made
 
     def _named(self, names: Iterable[str]) -> list[Label]:
-        """The labels of these names, made where they are missing, as GitHub does."""
+        """The labels with these names, created if missing, as GitHub does."""
         wanted = {name.lower(): name for name in names}
         known = self.world.labels
         return [known.get(key) or self._add_label(wanted[key], "ededed") for key in wanted]

@@ -1,4 +1,4 @@
-"""A thread's timeline as its page shows it: comments, and between them what happened."""
+"""A thread's timeline as its page shows it: comments and events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bot.fake_github.world.state import Comment, Event, Issue, Review, User
 
 @dataclass
 class Labels:
-    """Labels that one person changes at once share a line."""
+    """Labels that one person changes at once, on one line."""
 
     id: int
     user: User
@@ -21,7 +21,7 @@ class Labels:
 
 
 def timeline(issue: Issue) -> list[Comment | Review | Event | Labels]:
-    """Comments, reviews and events in their order."""
+    """Comments, reviews and events in order."""
     items: list[Comment | Review | Event | Labels] = []
     things: list[Comment | Review | Event] = [*issue.comments, *issue.events]
     things += issue.pull.reviews if issue.pull else []

@@ -1,8 +1,8 @@
 """Webhooks as GitHub sends them: signed, in order, each tried once.
 
-A mutation only puts its delivery in the queue; it is sent after the world's lock is released, so
-that who receives it can ask the sandbox back. By default a thread posts to `url`; a `deliver`
-function of one's own is called in the thread that made the change.
+A change only queues its delivery; it is sent after the world's lock is released, so that the
+receiver can send requests to the sandbox. By default a thread posts to `url`; a given `deliver`
+function is called in the thread that made the change.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Delivery:
     action: str | None
     headers: dict[str, str]
     body: bytes
-    status: int | None = None  # None until it was tried; 0 when nobody answered
+    status: int | None = None  # None until it was tried; 0 if nobody answered
 
 
 @dataclass
 class Attempt:
-    """One try at a delivery, as the App's list has it."""
+    """An attempt at a delivery, as in the App's list."""
 
     id: int
     delivery: Delivery
     at: datetime
     again: bool
-    status: int = 0  # 0: nobody answered, or not yet
+    status: int = 0  # 0: no answer, or not yet
 
 
 def sign(secret: str, body: bytes) -> str:
@@ -68,7 +68,7 @@ class Webhooks:
         self._in_background = deliver is None
 
     def emit(self, event: str, payload: Mapping[str, Any]) -> None:
-        """Put an event in the queue; `flush` sends it."""
+        """Queue an event; `flush` sends it."""
         body = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
         delivery_id = str(uuid.uuid4())
         headers = {
@@ -85,7 +85,7 @@ class Webhooks:
         self._waiting.append(made)
 
     def flush(self) -> None:
-        """Send what waits, in order; whoever is sending already takes the new ones along."""
+        """Send the queue, in order; a thread that is already sending also sends new ones."""
         if not self._sending.acquire(blocking=False):
             return
         try:
@@ -93,7 +93,7 @@ class Webhooks:
                 self._send(self._waiting.popleft())
         finally:
             self._sending.release()
-        if self._waiting:  # put there between the last look and the release
+        if self._waiting:  # queued between the last look and the release
             self.flush()
 
     def redeliver(self, delivery: Delivery) -> None:
@@ -101,7 +101,7 @@ class Webhooks:
         self._send(delivery, again=True)
 
     def drain(self, timeout: float = 10) -> bool:
-        """Wait until everything queued was tried; False if time ran out."""
+        """Wait until everything queued was tried; False after the timeout."""
         done = self._posts.all_tasks_done
         with done:
             return done.wait_for(lambda: not self._posts.unfinished_tasks, timeout)

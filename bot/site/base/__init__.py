@@ -1,1 +1,1 @@
-"""What all pages share: files to write, rows, templates, drawings."""
+"""The common parts of all pages: files to write, rows, templates, drawings."""

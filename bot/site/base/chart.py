@@ -1,9 +1,9 @@
-"""A chart as data: what it says in Vega-Lite, its figures, the table behind it, and a drawing that
+"""A chart as data: its Vega-Lite description, its figures, the table behind it, and a drawing that
 needs no script. Pure.
 
-The figures are a script file that calls `regatta.take`, since a page opened from file:// may load
-scripts and may not read files. `static/charts.js` loads it, and `vega.js` once for all charts, when
-the chart comes into view; until then, on paper and without scripts, the drawing stands there.
+The figures are a script that calls `regatta.take`, because a page opened from file:// may load
+scripts but not read files. `static/charts.js` loads it, and `vega.js` once for all charts, when the
+chart comes into view; until then, on paper and without scripts, the page shows the drawing.
 """
 
 import json
@@ -18,19 +18,20 @@ import vl_convert
 
 from bot.site.base.drawn import Drawing
 
-Columns = Mapping[str, Sequence[Any]]  # equally long, by name
-ROWS = 20  # of a table that stand on the page; the script shows the rest
+Columns = Mapping[str, Sequence[Any]]  # of equal length, by name
+ROWS = 20  # rows of a table on the page; the script shows the rest
 
 
 @dataclass(frozen=True)
 class Smooth:
-    """Which lines can be smoothed. `y` stays, and the script adds `smooth` beside it: an
-    exponential mean whose memory is counted in x, so that uneven points weigh as they should."""
+    """The lines that can be smoothed. `y` stays, and the script adds `smooth` beside it: an
+    exponential mean with its time constant in units of x, so that uneven points have the right
+    weights."""
 
     data: str
     x: str
     y: str
-    line: str  # the column that tells lines apart
+    line: str  # the column that identifies lines
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,18 @@ class Chart:
 
     name: str  # its id on the page, and the prefix of its state in links
     title: str
-    words: str  # what it shows, for who does not see it
-    spec: Mapping[str, Any]  # Vega-Lite whose data are named and not in it
+    words: str  # what it shows, as a text alternative
+    spec: Mapping[str, Any]  # Vega-Lite with named data, which is separate
     data: Mapping[str, Columns]
-    script: str  # where its figures lie, below the site's folder
-    table: str  # which of the data stand behind it
+    script: str  # the path of its figures, below the site's folder
+    table: str  # which of the data are in the table
     columns: Mapping[str, str]  # of the table: column, heading
     drawing: Drawing
-    # {column: (of which other column, times what)}; so that a file holds no column twice
+    # {column: (the column it is derived from, a factor)}, to keep the file small
     derived: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     choices: Mapping[Literal["x", "y"], Mapping[str, str]] = field(default_factory=dict)
     logs: Sequence[Literal["x", "y"]] = ("x", "y")  # axes that can be logarithmic
-    logged: Sequence[Literal["x", "y"]] = ()  # and are, at first
+    logged: Sequence[Literal["x", "y"]] = ()  # and are so at first
     smooth: Smooth | None = None
     note: str | None = None  # a sentence below it
 
@@ -76,7 +77,7 @@ class Chart:
         return [value * times for value in data[of]]
 
     def source(self, **more: Any) -> str:
-        """The script file: all of the above, and what else a page wants to keep with it."""
+        """The script file: all of the above, and further data of the page."""
         body = {
             "spec": self.spec,
             "data": {name: dict(columns) for name, columns in self.data.items()},
@@ -91,8 +92,8 @@ class Chart:
 
 
 def taken(path: str, body: Mapping[str, Any]) -> str:
-    """A script file that hands over `body` under its own path. Raises ValueError for a figure that
-    is no number."""
+    """A script file that passes `body` on under its own path. Raises ValueError for nan and
+    infinity."""
     words = json.dumps(body, separators=(",", ":"), allow_nan=False)
     return f"regatta.take({json.dumps(path)},{words});\n"
 
@@ -101,19 +102,19 @@ def taken(path: str, body: Mapping[str, Any]) -> str:
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that needs no network."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return f"(() => {{{bundle}}})();\n"  # else its names are everybody's
+    return f"(() => {{{bundle}}})();\n"  # keeps its names out of the global scope
 
 
 def rounded(value: float | None, digits: int = 6) -> Any:
-    """A figure with so many digits, as a chart shows no more and files are shorter; None of what is
-    no number."""
+    """A figure with so many digits, which is all a chart shows and keeps files short; None for nan
+    and infinity."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")
 
 
 def columns(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """Rows that have the same names, by column."""
+    """Rows with equal names, as columns."""
     found: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         for name, value in row.items():

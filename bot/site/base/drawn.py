@@ -1,5 +1,5 @@
-"""Charts as plain SVG: what stands on a page before any script has run, on paper, and where there
-are no scripts. Pure, and quick enough for each of ten thousand runs.
+"""Charts as plain SVG: shown before any script has run, on paper, and without scripts. Pure, and
+fast enough for ten thousand runs.
 
 Colours are classes (`c0`, `c1`, …), so that a drawing follows the page's theme.
 """
@@ -17,8 +17,8 @@ from runner.lib.downsample import kept
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40
-SMALLEST = 1e-300  # between the ends of an axis; less cannot be divided into parts
-MAX_POINTS = 240  # points of a line: more than that cannot be seen at this width
+SMALLEST = 1e-300  # between the ends of an axis; less cannot be divided
+MAX_POINTS = 240  # points of a line; more are invisible at this width
 COLOURS = 7
 
 Point = tuple[float, float]
@@ -34,8 +34,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """Some points: a line through them, steps, a band (of x, low, high), dots, crosses, or whiskers
-    (of x, low, high)."""
+    """Points, drawn as a line, steps, a band (x, low, high), dots, crosses, or whiskers (x, low,
+    high)."""
 
     points: Sequence[tuple[float, ...]]
     kind: Literal["line", "steps", "band", "dots", "crosses", "whiskers"] = "line"
@@ -54,7 +54,7 @@ class Drawing:
 
     @property
     def svg(self) -> Markup:
-        """The drawing; nothing where there is no point."""
+        """The drawing; empty if there is no point."""
         shown = [mark for mark in self.marks if mark.points]
         if not shown:
             return Markup("")
@@ -62,7 +62,8 @@ class Drawing:
         ys = [y for mark in shown for point in mark.points for y in point[1:]]
         return Markup("".join(self._parts(shown, _Scale(self.x, xs, 0), _Scale(self.y, ys, 1))))
 
-    # Plain strings, since there are thousands of drawings: all in them but `_text` is our own.
+    # Plain strings, because there are thousands of drawings; everything in them except `_text` is
+    # our own.
     def _parts(self, shown: Iterable[Mark], x: "_Scale", y: "_Scale") -> Iterator[str]:
         yield f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">'
         for value in y.ticks():
@@ -79,7 +80,7 @@ class Drawing:
 
 
 class _Scale:
-    """From figures to places along one axis."""
+    """Maps figures to positions along one axis."""
 
     def __init__(self, axis: Axis, values: Sequence[float], side: int) -> None:
         usable = [value for value in values if value > 0] if axis.log else list(values)
@@ -103,7 +104,7 @@ class _Scale:
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def ticks(self) -> list[float]:
-        """Round figures within the axis, some five of them."""
+        """About five round figures within the axis."""
         if self.log and self.high - self.low >= 1:
             decades = range(math.ceil(self.low), math.floor(self.high) + 1)
             every = -(-len(decades) // 6)

@@ -1,9 +1,9 @@
-"""A site is a list of files, and each says what it is made from.
+"""A site as a list of files, each with a digest of what it is made from.
 
-Only what is made from something else than when it was last written is drawn again, so that one more
-run costs what one run costs. Each file takes its predecessor's place in one step, what others link
-to before the pages that link to it; so a reader sees old pages or new ones, and none that is half
-written. A build that dies leaves such a mixture, and the next one finishes it.
+A file is drawn again only if that digest has changed, so one more run costs only its own pages.
+Each file is replaced atomically, and files are written before the pages that link to them; so a
+reader sees old or new pages, but no half-written one. If a build crashes, the next one finishes
+it.
 """
 
 import fcntl
@@ -20,16 +20,16 @@ from pathlib import Path
 from runner.lib.base_record import Record
 from runner.lib.paths import ROOMS
 
-MADE_FROM = ".made-from.json"  # path: what the file there was made from
+MADE_FROM = ".made-from.json"  # path: digest of what the file was made from
 LOCK = ".lock"
-LIBRARIES = ("altair", "jinja2", "numpy", "scipy", "vl-convert-python")  # that pages come from
-NEW = ".new"  # how a file ends that is being written
+LIBRARIES = ("altair", "jinja2", "numpy", "scipy", "vl-convert-python")  # that affect pages
+NEW = ".new"  # suffix of a file that is being written
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a site. `made_from` is equal only where `draw` gives equal bytes; without it the
-    file is drawn each time."""
+    """One file of a site. Equal `made_from` means equal bytes from `draw`; without it the file is
+    drawn each time."""
 
     path: str  # below the site's folder
     draw: Callable[[], bytes | str]
@@ -38,8 +38,7 @@ class File:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is to lie in a file's place, None for nothing; and what is wrong where it is not what
-    should."""
+    """The content of a file, None for no file; and the problem if it is incomplete."""
 
     content: bytes | str | None
     fault: str | None = None
@@ -47,14 +46,14 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Put:
-    """What `put` did: the paths that were drawn, and of those that could not be, why."""
+    """What `put` did: the drawn paths, and {path: why it could not be drawn}."""
 
     drawn: list[str]
     faults: dict[str, str]
 
 
 def made_from(*parts: Record | bytes | str) -> str:
-    """A digest of everything that a file follows from, the code that draws it included."""
+    """A digest of everything that a file depends on, including the code that draws it."""
     digest = hashlib.sha256(edition().encode())
     for part in parts:
         data = part.canonical() if isinstance(part, Record) else part
@@ -65,8 +64,8 @@ def made_from(*parts: Record | bytes | str) -> str:
 
 @cache
 def edition() -> str:
-    """A digest of what pages come from besides records: every file of the lab's packages, since a
-    figure or a sentence may come from any of them, and the libraries that draw."""
+    """A digest of what pages depend on besides records: every file of the lab's packages, because
+    any may contribute a figure or a sentence, and the libraries that draw."""
     top = Path(__file__).parents[3]
     digest = hashlib.sha256()
     for library in LIBRARIES:
@@ -79,8 +78,8 @@ def edition() -> str:
 
 
 def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn]) -> Put:
-    """Bring the folder `out` to hold these files and no others, drawn in the order of `files`. What
-    `draw` says is faulty is drawn again next time. Who comes while another builds waits for it."""
+    """Make the folder `out` contain exactly these files, drawn in the order of `files`. Files with
+    a problem are drawn again next time. A second build waits for the first."""
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         wanted = {file.path: file for file in files}
@@ -91,7 +90,7 @@ def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn]) -> Put:
             if file.made_from is None or was.get(path) != file.made_from or path not in there
         ]
         redrawn = set(drawn)
-        # A build that dies while it draws must not leave word of what it has replaced.
+        # If a build crashes while drawing, its replaced files must not count as current.
         if stale := redrawn & was.keys():
             _note(out, {path: made for path, made in was.items() if path not in stale})
         now, faults = {path: file.made_from for path, file in wanted.items()}, dict[str, str]()
@@ -111,7 +110,7 @@ def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn]) -> Put:
 
 
 def _below(out: Path) -> set[str]:
-    """The files in a folder and all below it."""
+    """All files below a folder."""
     return {
         f"{folder}/{name}".removeprefix(f"{out}/")
         for folder, _, names in os.walk(out)
@@ -120,7 +119,7 @@ def _below(out: Path) -> set[str]:
 
 
 def is_site(out: Path) -> bool:
-    """Whether a folder holds what `put` has written, or is about to."""
+    """Whether a folder was written by `put`, or is empty and can be."""
     held = {path.name for path in out.iterdir()}
     return MADE_FROM in held or held <= {LOCK, MADE_FROM + NEW}
 
@@ -144,7 +143,7 @@ def _note(out: Path, known: dict[str, str | None]) -> None:
 
 
 def write(target: Path, content: bytes | str) -> None:
-    """Put a file into its place in one step."""
+    """Write a file atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(target.name + NEW)
     new.write_bytes(content.encode() if isinstance(content, str) else content)

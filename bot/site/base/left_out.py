@@ -1,8 +1,8 @@
-"""What cannot be read or drawn is left out of the site, and the rest is built.
+"""Leaves out of the site what cannot be read or drawn, and builds the rest.
 
-A page that cannot be drawn says so in its own place. Where a page of many executions cannot be, the
-executions are sought on whose account it cannot, by halves; without them it can be. Nothing of this
-is remembered as drawn: the next build tries again.
+A page that cannot be drawn is replaced by one that says so. If a page about many executions cannot
+be drawn, the executions that cause it are searched by halves, and the page is drawn without them.
+None of this counts as drawn: the next build tries again.
 """
 
 import errno
@@ -20,14 +20,14 @@ from runner.store.backends import BadName, StoreError
 
 MAX_WHY = 300  # characters
 MAX_FOUND = 50  # executions
-# What says nothing of a page: the disk or the machine has no more.
+# Errors of the disk or the machine, which say nothing about a page.
 OUTSIDE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 E = TypeVar("E")
 
 
 def outside(error: Exception) -> bool:
-    """Whether it is the store, the disk or the machine that fails, and not what is drawn. Then the
-    site stays as it is."""
+    """Whether the store, the disk or the machine fails, and not the page. Then the site stays as it
+    is."""
     if isinstance(error, BadRecord | BadName):
         return False
     if isinstance(error, StoreError | ConnectionError | TimeoutError):
@@ -36,13 +36,13 @@ def outside(error: Exception) -> bool:
 
 
 def why(error: Exception) -> str:
-    """What to say of a fault: on one line, printable, without held secrets."""
+    """The text of a fault: on one line, printable, without known secrets."""
     told = str(error) if isinstance(error, BadRecord) else f"{type(error).__name__}: {error}"
     return printable(redact.clean(" ".join(told.split())))[:MAX_WHY]
 
 
 def standing_in(path: str, root: str, fault: str) -> str | None:
-    """The page in the place of one that could not be drawn; None of a file that is no page."""
+    """The page that replaces one that could not be drawn; None for files that are no pages."""
     if not path.endswith(".html"):
         return None
     return (
@@ -55,7 +55,7 @@ def standing_in(path: str, root: str, fault: str) -> str | None:
 
 
 def drawn(file: File) -> Drawn:
-    """What is to lie in the place of a file. Raises what is `outside` of it."""
+    """The content of a file, or its fault. Raises errors that are `outside`."""
     try:
         return Drawn(file.draw())
     except Exception as error:
@@ -66,8 +66,8 @@ def drawn(file: File) -> Drawn:
 
 
 def listed(page: str, found: Callable[[], Iterable[File]]) -> Iterator[File]:
-    """The files that `found` gives. Where it breaks, those that it gave before, and in the place of
-    `page` the fault."""
+    """The files that `found` yields. If it raises, those that it yielded before, and the fault in
+    place of `page`."""
     try:
         yield from found()
     except Exception as error:
@@ -81,17 +81,16 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def most_of(every: Sequence[object]) -> int:
-    """How many of these may bring about a fault. Where more do, it is the lab's own code that is at
-    fault, and they stay."""
+    """How many of these may cause a fault. If more do, the lab's own code is at fault, and they
+    stay."""
     return min(MAX_FOUND, max(1, len(every) // 2))
 
 
 def culprits(
     every: Sequence[E], fault: Callable[[Sequence[E]], str | None], most: int
 ) -> list[tuple[E, str]]:
-    """Those on whose account alone there is a fault, each with its reason; `fault` says what is
-    wrong where only these are there. None where there is a fault without any of them,
-    or where there are more than `most`."""
+    """The items that cause a fault alone, each with the reason; `fault` returns the fault for a set
+    of items. Empty if there is a fault without any of them, or if there are more than `most`."""
     if fault([]) is not None:
         return []
     found: list[tuple[E, str]] = []
@@ -108,7 +107,8 @@ def culprits(
 
 
 def fault_of(files: Iterable[File], paths: Mapping[str, str]) -> str | None:
-    """What is wrong with the first of these files, by path, that cannot be drawn; None: all can."""
+    """The fault of the first of these files with a path in `paths` that cannot be drawn; None if
+    all can."""
     return next(
         (said for file in files if file.path in paths and (said := drawn(file).fault)), None
     )

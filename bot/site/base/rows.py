@@ -1,7 +1,7 @@
 """Tables that may have thousands of rows. Pure.
 
-A page holds the first ones. All of them lie in script files, as the same HTML and with what they
-are sorted and filtered by, and `static/rows.js` loads these when somebody asks for more.
+A page contains the first rows. Script files contain all of them, as the same HTML with their keys
+for sorting and filtering; `static/rows.js` loads these on demand.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,35 +14,35 @@ import jinja2
 from bot.site.base.chart import taken
 from bot.site.base.files import File
 
-SHOWN = 50  # rows of a page
-CHUNK = 1_000  # rows of a script file
+SHOWN = 50  # rows on a page
+CHUNK = 1_000  # rows in a script file
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one table. `keys` says of a row what it is sorted by (a figure, a word, None
-    where it has none) and filtered by (a word or several); `text` is searched, in lower case."""
+    """The rows of one table. `keys` gives a row's keys for sorting (a figure, a text, None without
+    a value) and filtering (one text or several); `text` is what the search finds, in lower case."""
 
     name: str  # of its files: `<name>.0.js`, …
     id: str  # of the table on its page
     lines: Sequence[Any]
     keys: Callable[[Any], Mapping[str, Any]]
     template: str  # with a macro `row(line)`
-    names: Mapping[str, Any]  # that the template needs
+    names: Mapping[str, Any]  # for the template
 
     @property
     def first(self) -> Sequence[Any]:
-        """Those that stand on the page."""
+        """The rows on the page."""
         return self.lines[:SHOWN]
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return len(self.lines)
 
     @property
     def chunks(self) -> list[str]:
-        """Where the scripts lie."""
+        """The paths of the scripts."""
         return [f"{self.name}.{n}.js" for n in range(-(-len(self.lines) // CHUNK))]
 
     @cached_property
@@ -51,16 +51,16 @@ class Rows:
         return [self.keys(line) for line in self.lines]
 
     def choices(self, key: str) -> list[str]:
-        """What the rows can be filtered by."""
+        """The values to filter by."""
         return sorted({str(keys[key]) for keys in self.keyed})
 
     def files(self, pages: jinja2.Environment, made: str | None = None) -> Iterator[File]:
-        """The scripts; `made` as of a `File`."""
+        """The scripts; `made` as for a `File`."""
         for n, path in enumerate(self.chunks):
             yield File(path, partial(self._chunk, n, path, pages), made)
 
     def _chunk(self, n: int, path: str, pages: jinja2.Environment) -> str:
-        # A table may stand on pages of different folders, so the script fills in the root.
+        # The table may be on pages in different folders, so the script fills in the root.
         module: Any = pages.get_template(self.template).make_module(
             {"root": "{root}", **self.names}
         )

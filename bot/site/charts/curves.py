@@ -1,4 +1,4 @@
-"""Charts of training: the curve of a run, those of an execution, and those of any runs together."""
+"""Charts of training curves: of a run, of an execution, and of any runs together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from runner.publish import charts
 from runner.schema import record
 from runner.schema.record import run_name
 
-MAX_POINTS = 2_000  # of a run’s curve in its file: two for each pixel of its width
+MAX_POINTS = 2_000  # of a run's curve in its file: two per pixel of its width
 MAX_OF_ALL = 12_000  # of all curves of an execution together
 CHOICES = {"tokens": "Tokens seen", "step": "Step", "flops": "Model FLOPs"}
 LOSS = "Training loss, nats a token"
@@ -23,12 +23,12 @@ HEIGHT = 300
 
 
 def page_of(run: record.Run) -> str:
-    """Where a run's page lies, below the site's folder; its figures are beside it, in a `.js`."""
+    """The path of a run's page, below the site's folder; its figures are beside it, in a `.js`."""
     return f"runs/{name_of(run)}.html"
 
 
 def of_run(entry: Entry, run: record.Run) -> Chart:
-    """The curve of one run, with its arm's other figures derived from the step."""
+    """The curve of one run; its other x values are derived from the step."""
     arm = entry.plan.arms[run.arm]
     a_step, stay = arm.tokens_per_step, kept([loss for _, loss in run.curve], MAX_POINTS)
     points = [run.curve[at] for at in stay]
@@ -57,7 +57,7 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
 
 
 def of_execution(entry: Entry) -> Chart:
-    """The curves of an execution: each seed's, and each arm's mean."""
+    """The curves of an execution: one per seed, and each arm's mean."""
     seeds, means = charts.curves_of(entry.plan, entry.runs)
     most = max(100, MAX_OF_ALL // (len(seeds) + len(means) or 1))
     arms = list(dict.fromkeys(curve.arm for curve in seeds))
@@ -91,7 +91,7 @@ def of_execution(entry: Entry) -> Chart:
 
 
 def of_many() -> Chart:
-    """An empty chart that the script fills with the curves of the runs that a link names."""
+    """An empty chart that the script fills with the curves of the runs in a link."""
     return Chart(
         name="loss",
         title="Training loss",
@@ -136,8 +136,8 @@ def _columns(curves: Sequence[charts.Curve], most: int) -> Columns:
 
 @cache
 def _spec(thin: str, bold: str, *, legend: int | None) -> Mapping[str, Any]:
-    """A faint line for what was reported (the data `thin`), a bold one for what is smoothed or
-    averaged (`bold`), and what lies under the pointer. `legend`: how many columns it has."""
+    """A faint line for reported values (the data `thin`), a bold one for smoothed or averaged
+    values (`bold`), and the values under the pointer. `legend`: its number of columns."""
     of_arms = thin != bold
     line = "arm:N" if of_arms else "run:N"
     axis = alt.Axis(labelExpr=charts.TOKENS, tickCount=6)
@@ -183,7 +183,7 @@ def _spec(thin: str, bold: str, *, legend: int | None) -> Mapping[str, Any]:
 
 
 def plain(chart: Any) -> Mapping[str, Any]:
-    """An Altair chart as Vega-Lite without a look of its own: the page says how charts look."""
+    """An Altair chart as Vega-Lite without style, which the page sets."""
     found = dict(chart.to_dict())
     found.pop("config", None)
     return found

@@ -1,4 +1,4 @@
-"""The chart of cost against quality, with the frontier: of a board, and of a track."""
+"""The chart of quality against cost with the frontier: for a leaderboard, and for a track."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,14 +12,14 @@ from bot.site.charts.curves import plain
 from bot.site.facts.frontier import Point
 
 QUALITY = "Bits per byte, lower is better"
-DRAWN = 1000  # a picture of thousands of rows is mostly one cloud; the best tell as much
+DRAWN = 1000  # thousands of rows would be one cloud; the best are enough
 
 
 def chart(
     points: Sequence[Point], costs: Mapping[str, str], *, name: str, script: str, note: str
 ) -> Chart:
-    """What each row costs against how good it is. `costs` are titles by name; the first is shown
-    until somebody chooses another."""
+    """The quality of each row against its cost. `costs` are titles by name; the first is shown
+    until the reader chooses another."""
     first, title = next(iter(costs.items()))
     rows = [
         {
@@ -40,7 +40,7 @@ def chart(
         for row, one in zip(rows, points, strict=True)
         if "on" in one.fronts.values()
     ]
-    if edge:  # what costs more than the best row buys nothing so far
+    if edge:  # a higher cost than the best row's gains nothing so far
         dearest = {
             cost: max((row[cost] for row in rows if row[cost] is not None), default=None)
             for cost in costs

@@ -1,5 +1,5 @@
-"""What something was made of, as a picture: boxes in columns, each right of all that it takes.
-Pure. The same stands beside it as a list, for who does not see it."""
+"""A picture of what something was made from: boxes in columns, each to the right of its inputs.
+Pure. The page has the same as a list."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from bot.site.facts.entries import Entry
 from runner.schema import record, step_graph
 
 WIDE, HIGH, ACROSS, DOWN = 150, 44, 40, 14
-MAX_BOXES = 60  # more than that nobody can follow
-LETTERS = 21  # of a box's words
+MAX_BOXES = 60  # more would be unreadable
+LETTERS = 21  # of a box's text
 
 
 @dataclass(frozen=True)
 class Node:
-    """A box: what it is, what is known of it, and what it takes."""
+    """A box: its text and its inputs."""
 
     name: str
     words: str
     takes: tuple[str, ...] = ()
-    here: bool = False  # what the page is about
-    page: str | None = None  # of what it left
+    here: bool = False  # the page's own subject
+    page: str | None = None  # of its output
 
 
 def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
-    """The step that trained a run, all that it follows from, and all that follows from it, in
-    order; nothing of a plan of an older lab, which has no steps."""
+    """The step that trained a run, with everything before and after it, in order; empty for old
+    plans without steps."""
     steps, trained = entry.plan.steps, entry.plan.trained().get((run.arm, run.seed))
     if trained is None:
         return {}
@@ -56,7 +56,7 @@ def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
 
 
 def drawing(nodes: Mapping[str, Node]) -> Markup:
-    """The picture; nothing where there are too many boxes or fewer than two."""
+    """The picture; empty for too many boxes or fewer than two."""
     if not 2 <= len(nodes) <= MAX_BOXES:
         return Markup("")
     column: dict[str, int] = {}
@@ -68,7 +68,8 @@ def drawing(nodes: Mapping[str, Node]) -> Markup:
     high = max(len(these) for these in columns) * (HIGH + DOWN) - DOWN
     wide = len(columns) * (WIDE + ACROSS) - ACROSS
     places = _places(columns, high)
-    # Plain strings, since there are thousands of pictures: all in them but names is our own.
+    # Plain strings, because there are thousands of pictures; everything in them except names is our
+    # own.
     parts = [
         f'<svg class="graph" viewBox="-2 -2 {wide + 4} {high + 4}" width="{wide + 4}"'
         f' height="{high + 4}" aria-hidden="true">'

@@ -1,5 +1,5 @@
-"""Other labs' public groups along an axis: their curves, how far they can be believed, and whom the
-axis makes look good. Pure."""
+"""Public groups of other labs along an axis: their curves, how reliable they are, and which groups
+the axis favours. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,37 +16,37 @@ from bot.site.charts.curves import plain
 from runner.analysis import public_boards, scaling
 from runner.analysis.public_boards import Axis
 
-# Where groups are projected to: where the public board projects to, and ten times its largest size.
+# The C to project groups to: that of the public leaderboard, and ten times its largest size.
 AT: Mapping[Axis, float] = {
     "model_flops": 1e22,
     "training_hardware_flops": 1e22,
     "model_size": 1e10,
 }
-COLOURED = 6  # groups in colour, with a band; the others are grey
+COLOURED = 6  # groups in colour, with a band; others are grey
 GRID = 16  # points of a curve
 LOSS = "Bits per byte on C4-en"
 
 
 @dataclass(frozen=True)
 class Projected:
-    """A group's law and what it says of a larger run. `rank`: one more than the groups whose whole
-    interval is better; `tied`: how many have that one."""
+    """A group's law and its projection to a larger run. `rank`: one more than the number of groups
+    whose whole interval is better; `tied`: how many have that rank."""
 
     group: str
     points: tuple[tuple[float, float], ...]
     forecast: scaling.Forecast
-    left_out: tuple[float, float]  # with one size left out, the least and the greatest
+    left_out: tuple[float, float]  # with one size left out, the minimum and maximum
     rank: int = 0
     tied: int = 1
 
     @property
     def short(self) -> str:
-        """The group without the board's own folder."""
+        """The group without the leaderboard's own folder."""
         return self.group.removeprefix("experiments/speedrun/")
 
     @property
     def place(self) -> str:
-        """Its rank as it is written."""
+        """Its rank as text."""
         return f"{'=' if self.tied > 1 else ''}{self.rank}"
 
 
@@ -58,12 +58,13 @@ class Side:
     at: float
     floor: float  # common to all
     groups: tuple[Projected, ...]
-    refused: Mapping[str, str]  # group: why nothing is said
+    refused: Mapping[str, str]  # group: why there is no projection
 
 
 @cache
 def side(axis: Axis) -> Side:
-    """Every group of four sizes or more, fitted on all of them with one floor for the board."""
+    """Every group with at least four sizes, fitted on all of them with one floor for the
+    leaderboard."""
     boards = {group: tuple(points) for group, points in public_boards.groups(axis).items()}
     floor, at = scaling.pooled_floor(boards.values()), AT[axis]
     found, refused = [], {}
@@ -85,7 +86,7 @@ def side(axis: Axis) -> Side:
 
 
 def changed(sides: Sequence[Side]) -> list[tuple[str, list[Projected | None]]]:
-    """Each group's place along each axis, those first whose place changes most."""
+    """Each group's place along each axis, sorted by the size of the change."""
     along = [{one.group: one for one in side.groups} for side in sides]
     rows = [(group, [one.get(group) for one in along]) for group in sorted(set().union(*along))]
 

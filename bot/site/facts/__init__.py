@@ -1,1 +1,1 @@
-"""Records read as what the site shows."""
+"""Records as the site shows them."""

@@ -1,4 +1,4 @@
-"""An execution with everything the records say about it, and how it is read."""
+"""An execution with all of its records, and how to read it."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ from runner.lib.format import natural
 from runner.schema import record
 from runner.store.store import Store
 
-Seal = tuple[record.Preregistration, tuple[record.Edit, ...]]  # with the issue's later edits
+Seal = tuple[record.Preregistration, tuple[record.Edit, ...]]  # with later edits of the issue
 
 
 class Entry(Record):
-    """One execution with everything the records say about it."""
+    """One execution with all of its records."""
 
     seen: str = ""  # names, sizes and times of its records when they were read
     told: str  # SHA-256 over their bytes, and over the seal
-    curved: bool  # whether a run has a curve, which may be not in memory
+    curved: bool  # whether a run has a curve, which may not be in memory
     events: tuple[str, ...]
     execution: record.Execution
     result: record.Result | None
@@ -30,29 +30,29 @@ class Entry(Record):
     ends: dict[str, record.Ended]  # by attempt
     replays: tuple[record.Replayed, ...]
     seal: record.Preregistration | None = None
-    edited: tuple[record.Edit, ...] = ()  # the issue, after the seal
+    edited: tuple[record.Edit, ...] = ()  # edits of the issue after the seal
 
     @property
     def plan(self) -> record.Plan:
-        """The plan that was executed."""
+        """The executed plan."""
         return self.execution.plan
 
     @property
     def state(self) -> record.State:
-        """How it ended; until then, as far as records alone tell it."""
+        """How it ended; until then, its state from the records alone."""
         if self.result:
             return self.result.state
         return "running" if any(event.endswith(".started") for event in self.events) else "queued"
 
     @property
     def asked(self) -> tuple[int, int] | None:
-        """Repository and issue of the preregistration that its plan names."""
+        """Repository and issue of the preregistration in its plan."""
         origin, issue = self.execution.origin, self.plan.preregistration
         return (origin.repository, issue) if origin and issue else None
 
     @property
     def question(self) -> str:
-        """What the page of its experiment is called."""
+        """The title of its experiment's page."""
         if self.seal:
             return f"{self.seal.repository}-{self.seal.issue}"
         origin = self.execution.origin
@@ -62,7 +62,7 @@ class Entry(Record):
 
     @property
     def author(self) -> str:
-        """Who asked: the preregistration's author, or who approved it."""
+        """The preregistration's author, otherwise the approver."""
         if self.seal:
             return self.seal.author.login
         origin = self.execution.origin
@@ -70,7 +70,7 @@ class Entry(Record):
 
     @property
     def names(self) -> list[str]:
-        """What its runs are called."""
+        """The names of its runs."""
         return [name_of(run) for run in self.runs]
 
     @cached_property
@@ -79,12 +79,12 @@ class Entry(Record):
         return verdicts.figures_of(self.runs)
 
     def tier(self, arm: str) -> speedrun_ranking.Tier:
-        """Who vouches for an arm's figures."""
+        """Who has verified an arm's figures."""
         return speedrun_rows.tier(self.execution, self.replays, arm)
 
     @property
     def competing(self) -> list[speedrun_ranking.Row]:
-        """Its rows on the track that it enters."""
+        """Its rows on its track."""
         if self.result is None:
             return []
         return speedrun_rows.rows(self.execution, self.result, self.replays)
@@ -101,45 +101,45 @@ class Entry(Record):
 
     @property
     def gate(self) -> promotion.Gate | None:
-        """How its rung of a ladder came out; None where there is none, or no end yet."""
+        """The gate of its rung of a ladder; None if there is none, or it has not ended."""
         return promotion.gate(self.plan, self.runs) if self.state == "done" else None
 
     @property
     def foretold(self) -> list[forecasts.Outcome]:
-        """What the lab had foretold of its arms, beside what came."""
+        """The lab's forecasts of its arms, with the outcomes."""
         return list(forecasts.outcomes(self.execution, self.figures))
 
     @property
     def steps(self) -> dict[str, record.StepEnd]:
-        """What became of each step, as the last attempt that ended left it."""
+        """How each step ended, from the last attempt that ended."""
         return self._last.steps if self._last else {}
 
     @property
     def receipt(self) -> dict[str, str]:
-        """What that attempt said it ran on."""
+        """The receipt of that attempt."""
         return self._last.receipt if self._last else {}
 
     @property
     def _last(self) -> record.Ended | None:
-        # An older lab had attempts to evaluate, too, `e1` and so on.
+        # Old records also have attempts to evaluate, `e1` and so on.
         trained = [end for name, end in self.ends.items() if name.startswith("t")]
         return trained[-1] if trained else None
 
     def under(self, seal: Seal | None) -> "Entry":
-        """The same with its preregistration, where there is one."""
+        """The same entry with its preregistration, if there is one."""
         if seal is None:
             return self
         told = made_from(self.told, seal[0], *seal[1])
         return self.model_copy(update={"seal": seal[0], "edited": seal[1], "told": told})
 
     def without_curves(self) -> "Entry":
-        """The same, as it is remembered."""
+        """The same entry without curves, as memory keeps it."""
         runs = tuple(run.model_copy(update={"curve": ()}) for run in self.runs)
         return self.model_copy(update={"runs": runs})
 
 
 def name_of(run: record.Run) -> str:
-    """What a run is called within the site."""
+    """The name of a run on the site."""
     return f"{run.execution}.{record.run_name(run.arm, run.seed)}"
 
 
@@ -147,17 +147,17 @@ def name_of(run: record.Run) -> str:
 
 
 def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entry:
-    """Everything on record of one execution, but what its issue says. Raises StoreError, and
-    BadRecord for a record of another form."""
+    """All records of one execution, without its issue's. Raises StoreError, and BadRecord for a
+    record of another form."""
     folder, digest = f"executions/{name}", hashlib.sha256()
 
     def take(path: str, kind: type[record.R]) -> record.R | None:
-        data = store.peek(f"records/{path}.json")  # and nothing stays in memory
+        data = store.peek(f"records/{path}.json")  # `peek` caches nothing
         digest.update(f"{path} {-1 if data is None else len(data)}\n".encode() + (data or b""))
         return None if data is None else record.parse(store, path, kind, data)
 
     execution = take(f"{folder}/execution", record.Execution)
-    if execution is None:  # it was there when the folder was listed
+    if execution is None:  # it existed when the folder was listed
         execution = record.require(store, f"{folder}/execution", record.Execution)
     runs = [
         take(f"runs/{name}.{record.run_name(arm, seed)}", record.Run)
@@ -168,7 +168,7 @@ def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entr
         command = record.command_of(origin.approval)
         path = f"approvals/{origin.repository}/{origin.pull}/{command}"
         approval = take(path, record.Approval)
-    # `t` before `e`, each in the order of its number.
+    # `t` before `e`, each by number.
     ordered = sorted(events, key=lambda event: (event.startswith("e"), natural(event)))
     ends = {
         event.partition(".")[0]: end
@@ -193,13 +193,13 @@ def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entr
 
 
 def read_entry(store: Store, name: str) -> Entry:
-    """The execution of this name, with the curves of its runs and its preregistration."""
+    """The execution with this name, with the curves of its runs and its preregistration."""
     entry = read(store, name, record.names(store, f"executions/{name}"))
     return entry.under(read_seal(store, *entry.asked) if entry.asked else None)
 
 
 def whole(store: Store, entry: Entry) -> Entry:
-    """An entry with the curves of its runs, out of the records."""
+    """An entry with the curves of its runs, from the records."""
     name = entry.execution.id
     found = read(store, name, record.names(store, f"executions/{name}"))
     return entry.model_copy(update={"runs": found.runs})

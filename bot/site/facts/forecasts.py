@@ -1,8 +1,8 @@
-"""Who predicted what, how it came out, and how well people's confidence fits. From records alone.
-The lab itself is among them: what it foretold of arms, with intervals, before they ran.
+"""Predictions, verdicts, and the calibration of people's confidence, from records alone. Includes
+the lab's own forecasts of arms, with intervals.
 
 Under one preregistration the first complete execution of the first approved design counts, see
-`runner.analysis.which_runs_count`. What came later is shown beside it and scores nothing.
+`runner.analysis.which_runs_count`. Later ones are shown beside it and have no score.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ class Forecast:
 
 
 def forecasts(facts: Lab) -> list[Forecast]:
-    """Every prediction that was judged, newest first."""
+    """Every judged prediction, newest first."""
     found: list[Forecast] = []
     for entry in reversed(facts.entries):
         review, result = facts.review(entry), entry.result
@@ -49,7 +49,7 @@ def forecasts(facts: Lab) -> list[Forecast]:
 
 
 def forecasters(told: Iterable[Forecast]) -> dict[str, Calibration]:
-    """People by how well their confidence fits, best first; who has no score comes last."""
+    """People by calibration, best first; those without a score come last."""
     by_login: dict[str, list[record.Verdict]] = defaultdict(list)
     for forecast in told:
         if not forecast.not_counted:
@@ -73,7 +73,7 @@ def of_the_lab(told: Iterable[Forecast]) -> Calibration:
 
 @dataclass(frozen=True)
 class LabForecast:
-    """What the lab foretold of an arm, beside what came."""
+    """The lab's forecast of an arm, and the measured value."""
 
     entry: Entry
     outcome: history_forecasts.Outcome
@@ -82,17 +82,17 @@ class LabForecast:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many of the lab's intervals held, of those that count."""
+    """How many of the lab's intervals contained the measured value, of those that count."""
 
-    level: float  # how often they were to
+    level: float  # their intended fraction
     n: int
     inside: int
-    interval: tuple[float, float]  # 95 % of that share
+    interval: tuple[float, float]  # 95 % interval of the fraction
 
 
 def foretold(facts: Lab) -> list[LabForecast]:
-    """Every forecast of the lab's that has an outcome, newest first. Of a plan that ran more than
-    once, an arm's first outcome counts."""
+    """Every forecast of the lab with an outcome, newest first. If a plan ran more than once, an
+    arm's first outcome counts."""
     found: list[LabForecast] = []
     seen: set[tuple[str, str]] = set()
     for entry in reversed(facts.entries):
@@ -106,7 +106,7 @@ def foretold(facts: Lab) -> list[LabForecast]:
 
 
 def coverage(told: Iterable[LabForecast]) -> list[Coverage]:
-    """For each level of confidence that the lab has named, how its intervals did."""
+    """The coverage for each level of confidence that the lab has used."""
     by_level: dict[float, list[bool]] = defaultdict(list)
     for one in told:
         if not one.not_counted:
@@ -118,7 +118,7 @@ def coverage(told: Iterable[LabForecast]) -> list[Coverage]:
 
 
 def twin(told: Iterable[LabForecast]) -> list[dict[str, Any]]:
-    """The lab's forecasts as plain data."""
+    """The lab's forecasts as JSON."""
     return [
         {
             **one.outcome.foretold.model_dump(mode="json"),

@@ -1,8 +1,8 @@
-"""Who gets the most for what it costs, and which records were broken. Pure.
+"""The Pareto frontier of quality and cost, and the records that were broken. Pure.
 
 Ties stay ties in both: a row is beaten only by one whose whole band (mean ± spread over seeds) is
-better. Rows of one seed, or with runs missing, have no band that one could rely on; they neither
-beat nor are counted.
+better. Rows with one seed, or with missing runs, have no reliable band; they neither beat others
+nor are beaten.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,33 +13,33 @@ from typing import Literal
 from bot.site.facts.leaderboard import Row
 from runner.analysis.verdicts import ArmSummary
 
-# `on`: no row that costs as little has a better mean. `tied`: some has, but none is better beyond
+# `on`: no row with at most this cost has a better mean. `tied`: some has, but none is better beyond
 # both spreads.
 Front = Literal["on", "tied", ""]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A row of any board between what it costs and how good it is."""
+    """A row of any leaderboard with its quality and costs."""
 
     name: str
     of: str  # its experiment, or its author
     summary: ArmSummary  # bits per byte over its seeds
     tier: str
-    costs: Mapping[str, float | None]  # by name; all rows of a board have the same
-    fronts: Mapping[str, Front] = field(default_factory=dict)  # by cost, once it is `placed`
+    costs: Mapping[str, float | None]  # by name; equal names for all rows of a leaderboard
+    fronts: Mapping[str, Front] = field(default_factory=dict)  # by cost, after `placed`
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A row that was better beyond both spreads than all before it."""
+    """A row that was better beyond both spreads than all earlier rows."""
 
     row: Row
-    before: Row | None  # the record until then
+    before: Row | None  # the previous record
 
 
 def placed(points: Sequence[Point]) -> list[Point]:
-    """The same, each with where it stands on the Pareto frontiers of quality and each cost."""
+    """The same points with their place on the Pareto frontier of quality and each cost."""
     names = list(points[0].costs) if points else []
     by_cost = {name: _fronts(points, name) for name in names}
     return [
@@ -55,7 +55,7 @@ def _fronts(points: Sequence[Point], cost: str) -> list[Front]:
         for at, point in enumerate(points)
         if point.summary.certain and (price := point.costs[cost]) is not None
     )
-    mean, high = float("inf"), float("inf")  # the best of all that cost as little
+    mean, high = float("inf"), float("inf")  # the best so far at this or a lower cost
     for _, these in groupby(kept, key=lambda pair: pair[0]):
         equal = [(at, points[at].summary) for _, at in these]
         before = mean
@@ -70,7 +70,7 @@ def _fronts(points: Sequence[Point], cost: str) -> list[Front]:
 
 
 def broken(rows: Iterable[Row]) -> list[Broken]:
-    """The records of a group, newest first. The first row that has a band is the first record."""
+    """The records of a group, newest first. The first row with a band is the first record."""
     standing: Row | None = None
     found = []
     for row in sorted(rows, key=lambda row: (row.ended, row.mean, row.arm)):

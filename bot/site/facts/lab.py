@@ -1,4 +1,4 @@
-"""Everything the site shows, as facts."""
+"""All facts for the site."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ from runner.store.store import Store
 
 @dataclass(frozen=True)
 class Lab:
-    """Everything the site shows."""
+    """All facts for the site."""
 
     entries: tuple[Entry, ...]  # newest first
     wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
-    repositories: dict[int, str]  # names by id, as far as executions tell them
+    repositories: dict[int, str]  # names by id, as far as executions contain them
     tracks: Mapping[str, Track]  # of the lab, by name
-    left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with what is wrong
+    left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with the problem
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The rows that may be compared, most rows first."""
+        """Groups of comparable rows, most rows first."""
         return groups(self.entries)
 
     @cached_property
     def reviews(self) -> dict[tuple[int, int], Review]:
-        """Of each preregistration, by repository and issue, what counts under it."""
+        """For each preregistration, by repository and issue, what counts under it."""
         asked: dict[tuple[int, int], list[Entry]] = defaultdict(list)
         for entry in self.entries:
             if entry.asked and entry.seal:
@@ -51,8 +51,8 @@ class Lab:
 
     @cached_property
     def _begun(self) -> dict[str, tuple[datetime, str]]:
-        """When and by which execution each run was first begun, of those that were until the last
-        seal."""
+        """When and by which execution each run was first started, for runs that started before the
+        last seal."""
         last = max(entry.seal.at for entry in self.entries if entry.seal)
         found: dict[str, tuple[datetime, str]] = {}
         for entry in reversed(self.entries):
@@ -62,17 +62,17 @@ class Lab:
         return found
 
     def review(self, entry: Entry) -> Review | None:
-        """What counts under this execution's preregistration; None where it has none."""
+        """What counts under this execution's preregistration; None if it has none."""
         return self.reviews.get(entry.asked) if entry.asked else None
 
     def why_not(self, entry: Entry) -> str | None:
-        """Why this execution's verdicts are not its preregistration's; None where they are."""
+        """Why this execution's verdicts are not those of its preregistration; None if they are."""
         review = self.review(entry)
         return review.of(entry.execution.id).why_not if review else None
 
     @cached_property
     def told(self) -> str:
-        """A digest of all of this."""
+        """A digest of everything here."""
         states = (f"{entry.execution.id} {entry.state} {entry.told}" for entry in self.entries)
         wished = (seal.digest() for seal in self.wishlist)
         left = (f"{id} {why}" for id, why in self.left_out.items())
@@ -80,7 +80,7 @@ class Lab:
         return made_from(*map("\n".join, (states, wished, left, tracks)))
 
     def without(self, faults: Mapping[str, str]) -> "Lab":
-        """The same without these executions, by id with what is wrong with each."""
+        """The lab without these executions, by id with the problem of each."""
         if not faults:
             return self
         stay = tuple(entry for entry in self.entries if entry.execution.id not in faults)
@@ -88,17 +88,17 @@ class Lab:
 
     @property
     def running(self) -> list[Entry]:
-        """Executions that have no result yet."""
+        """Executions without a result."""
         return [entry for entry in self.entries if entry.result is None]
 
     @property
     def competing(self) -> list[speedrun_ranking.Row]:
-        """What executions have entered for speedruns."""
+        """The speedrun rows of all executions."""
         return [row for entry in self.entries for row in entry.competing]
 
     @property
     def counted(self) -> list[record.Verdict]:
-        """The verdicts that are their preregistrations', and those of plans without one."""
+        """The verdicts that count for their preregistrations, and those of plans without one."""
         return [
             verdict
             for entry in self.entries
@@ -108,15 +108,15 @@ class Lab:
 
     @property
     def without_figures(self) -> list[Entry]:
-        """Executions that ended and left nothing to compare."""
+        """Executions that ended without any figure."""
         return [entry for entry in self.entries if entry.result and not entry.has_figures]
 
 
 def read_lab(
     store: Store, remembered: Memory | None = None, tracks: Mapping[str, Track] | None = None
 ) -> Lab:
-    """The lab as its records tell it, with its tracks (None: those that every lab has). Runs come
-    without their curves. An execution whose records cannot be read is left out."""
+    """All facts from the records, with the lab's tracks (None: the defaults). Runs come without
+    their curves. Executions with unreadable records are left out."""
     seals: dict[tuple[int, int], Seal] = {
         (int(repository), int(issue)): seal
         for repository in record.names(store, "preregistrations")
@@ -134,7 +134,7 @@ def read_lab(
     return Lab(
         entries=tuple(entries),
         wishlist=tuple(sorted(wished, key=lambda seal: (seal.at, seal.issue), reverse=True)),
-        # Entries begin with the newest, and the newest name of a repository counts.
+        # The newest entry comes first, and a repository's newest name counts.
         repositories={
             origin.repository: origin.repository_name
             for entry in reversed(entries)

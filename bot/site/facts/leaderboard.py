@@ -1,9 +1,9 @@
-"""What is compared: rows, and the groups in which they are ranked.
+"""Leaderboards: rows, and the groups in which they are ranked.
 
-A row is an arm of an execution. Rows are compared only within a group, which is one validation
-text (by digest) scored over one number of tokens. A rank counts the rows that are better beyond
-both spreads, so that what cannot be told apart shares a rank. One seed has no spread, and runs that
-are missing may be the bad ones: neither has a rank.
+A row is an arm of an execution. Rows are compared only within a group: one validation text (by
+digest) scored over one number of tokens. A rank counts the rows that are better beyond both
+spreads, so rows without a significant difference share a rank. A row with one seed has no spread,
+and missing runs may be the bad ones: neither gets a rank.
 """
 
 from bisect import bisect_left
@@ -22,16 +22,16 @@ from runner.schema import record
 
 @dataclass(frozen=True)
 class Row:
-    """One arm of an execution on the board."""
+    """An arm of an execution on the leaderboard."""
 
     entry: Entry
     arm: str
-    rank: int | None = None  # None: of one seed, with runs missing, or of what cannot be believed
-    tied: int = 1  # rows that have this rank
+    rank: int | None = None  # None: with one seed, missing runs, or a rejected figure
+    tied: int = 1  # rows with this rank
 
     @property
     def summary(self) -> ArmSummary:
-        """Bits per byte; there is no row without."""
+        """Bits per byte; every row has some."""
         return self.entry.summaries[self.arm]
 
     @property
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def place(self) -> str:
-        """Its rank as it is written: `2`, `=2` where others have it too, `–` for none."""
+        """Its rank as text: `2`, `=2` if others share it, `–` for none."""
         return "–" if self.rank is None else f"{'=' if self.tied > 1 else ''}{self.rank}"
 
     @property
@@ -58,25 +58,25 @@ class Row:
 
     @property
     def hardware_flops(self) -> float | None:
-        """The figure of `spent`; None where it is only an estimate."""
+        """The value of `spent`; None if it is only an estimate."""
         known = self.spent and self.spent.how != "estimated"
         return self.spent.low if self.spent and known else None
 
     @property
     def planned(self) -> record.PlannedArm:
-        """What one run of the arm is and costs."""
+        """The arm in the plan."""
         return self.entry.plan.arms[self.arm]
 
     @property
     def parameters(self) -> int | None:
-        """Of its model; of one of its own as the lab counted them in what was trained."""
+        """Of its model; for an own model as the lab counted them in the trained parameters."""
         counted = (run.evaluated.parameters for run in self._runs if run.evaluated)
         return self.planned.parameters or next(filter(None, counted), None)
 
     @property
     def model_flops(self) -> int | None:
-        """Of one of its runs, by formula; of a model of its own 3 times the forward pass that was
-        traced, by that one's word."""
+        """Of one run, by formula; for an own model 3 times the forward pass of its trace, which is
+        a claim."""
         looked = (run.evaluated.examined for run in self._runs if run.evaluated)
         traced = next((x.forward_flops_per_token for x in looked if x), None)
         by_trace = 3 * traced * self.planned.tokens if traced else None
@@ -88,7 +88,7 @@ class Row:
 
     @cached_property
     def unranked(self) -> str | None:
-        """Why it has no rank, whatever its figure is; None where it may have one."""
+        """Why it has no rank, whatever its figure is; None if it may have one."""
         plan, ends = self.entry.plan, self.entry.steps
         trained = {name for (arm, _), name in plan.trained().items() if arm == self.arm}
         used = {x for x, step in plan.steps.items() if trained & {x, *step.needs} and step.own}
@@ -97,26 +97,26 @@ class Row:
 
     @property
     def verdicts(self) -> list[record.Verdict]:
-        """The verdicts that are about this arm."""
+        """The verdicts about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
         return [v for v in found if self.arm in v.prediction.arms]
 
 
 def _apart(end: record.StepEnd) -> bool:
-    """Whether own code ran apart from all that says what it came to."""
+    """Whether own code ran isolated from everything that scores it."""
     return not end.receipt.get("isolation", "none").startswith("none")
 
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that may be compared, best first."""
+    """Comparable rows, best first."""
 
     data: Scored
     rows: tuple[Row, ...]
 
 
 def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
-    """The arms that have a figure, ranked among those scored on the same text."""
+    """The arms with a figure, ranked among those scored on the same text."""
     comparable: dict[tuple[str, int], list[Row]] = defaultdict(list)
     texts: dict[tuple[str, int], Scored] = {}
     for entry in entries:
@@ -133,7 +133,8 @@ def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:
-    """Best first. A rank is one more than the rows whose whole band is better than this one's."""
+    """Best first. A rank is one more than the number of rows whose whole band is better than this
+    one's."""
     ordered = sorted(rows, key=lambda row: (row.mean, row.entry.execution.at, row.arm))
     certain = [row for row in ordered if row.summary.certain and not row.unranked]
     highs = sorted(row.summary.band[1] for row in certain)

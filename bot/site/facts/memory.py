@@ -1,10 +1,9 @@
-"""What the site remembers of executions that have ended, so that a build reads what is new.
+"""A cache of ended executions, so that a build reads only new records.
 
-Of an execution that has its result only replays are still to come, so what was read of one is kept
-in a file of the site's folder, without the curves, which only its own pages show. A memory is
-believed where the store's files have the names, sizes and times that they had when they were read,
-and where the code that wrote it is the code that reads it; else the records are read again. It may
-be removed.
+After an execution has its result, only replays can be added. So its entry is cached in a file of
+the site's folder, without the curves, which only its own pages show. The cache is used if the
+store's files still have the same names, sizes and times, and the code has not changed; otherwise
+the records are read again. The file may be deleted.
 """
 
 import hashlib
@@ -21,19 +20,19 @@ NAME = ".remembered.jsonl"
 
 
 class Memory:
-    """Entries by execution, in memory and, of those that have ended, in a file."""
+    """Entries by execution, in memory, and for ended ones in a file."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Read what the site in `folder` remembers; whatever is wrong with that is forgotten."""
+        """Read the cache in `folder`; an unusable one is ignored."""
         self._path = folder / NAME if folder else None
         self._entries: dict[str, Entry] = {}
-        self._lines: dict[str, bytes] = {}  # what the file says of each
+        self._lines: dict[str, bytes] = {}  # the file's line for each
         self._changed = False
         self.read = 0  # executions that were read from the store
-        self.unread: dict[str, str] = {}  # executions that cannot be, with what is wrong
-        # What could not be drawn last time, with why, and the executions that it was drawn without.
+        self.unread: dict[str, str] = {}  # unreadable executions, with the problem
+        # What could not be drawn last time, with the reason, and the executions that were left out.
         self.suspects: tuple[Mapping[str, str], Collection[str]] = {}, ()
-        self.told: dict[str, str] = {}  # what the log has been told is left out
+        self.told: dict[str, str] = {}  # what the log already says is left out
         if self._path:
             try:
                 first, *lines = self._path.read_bytes().splitlines()
@@ -45,7 +44,7 @@ class Memory:
                 self._entries, self._lines, self._changed = {}, {}, True
 
     def entries(self, store: Store) -> list[Entry]:
-        """Every execution in the store without its curves, and without what its issue says."""
+        """Every execution in the store, without its curves and without its issue."""
         found: dict[str, Entry] = {}
         self.unread = {}
         for name, (seen, events) in _seen(store).items():
@@ -65,7 +64,7 @@ class Memory:
         return list(found.values())
 
     def keep(self) -> None:
-        """Write the file, if it would be another one."""
+        """Write the file, if it has changed."""
         if self._path and self._changed:
             ended = {name: one for name, one in sorted(self._entries.items()) if one.result}
             self._lines = {
@@ -94,8 +93,8 @@ def _seen(store: Store) -> Mapping[str, tuple[str, list[str]]]:
 
 
 def listed(store: Store, folder: str) -> Iterator[tuple[str, str]]:
-    """The records below a folder, as `runner.schema.record` names them, each with what tells it
-    from another of that name. None is opened: there are thousands of them, and few are new."""
+    """The records below a folder, by `runner.schema.record`'s names, each with its version (size
+    and time). Opens none: there are thousands of them, and few are new."""
     for file in store.walk(f"records/{folder}"):
         path = file.name.removeprefix("records/")
         if path.endswith(".json") and not path.rpartition("/")[2].startswith("."):  # a draft

@@ -1,4 +1,4 @@
-"""Which steps' outputs have a page, and where it lies. Pure."""
+"""Which steps' outputs have a page, and its path. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,35 +10,35 @@ from runner.schema import record
 
 @dataclass(frozen=True)
 class Output:
-    """What one step made. However many executions use it, it has one page, on which the first of
-    them is named; all of them link there."""
+    """The output of one step. It has one page, even if many executions use it; the page names the
+    first of them."""
 
     entry: Entry  # the first execution that uses it
-    called: str  # what this one calls the step
+    called: str  # the step's name there
 
     @property
     def step(self) -> record.PlannedStep:
-        """The step as it was planned."""
+        """The planned step."""
         return self.entry.plan.steps[self.called]
 
     @property
     def end(self) -> record.StepEnd:
-        """What became of it, as its records tell."""
+        """How it ended, from its records."""
         return self.entry.steps[self.called]
 
     @property
     def place(self) -> str:
-        """Where in the store it lies, with its manifest."""
+        """Its folder in the store, with its manifest."""
         return f"steps/{self.step.store}/{self.step.fingerprint[:16]}"
 
 
 def page_of(fingerprint: str) -> str:
-    """Where in the site the output with this fingerprint has its page."""
+    """The path of the page of the output with this fingerprint."""
     return f"data/{fingerprint[:16]}.html"
 
 
 def pages_of(entry: Entry, only: Iterable[str] | None = None) -> dict[str, str]:
-    """{step: the page of its output}, for those that have one, or for some of them."""
+    """{step: the page of its output}, for steps that have one, or only for some of them."""
     ends, steps = entry.steps, entry.plan.steps
     return {
         name: page_of(steps[name].fingerprint)
@@ -50,7 +50,7 @@ def pages_of(entry: Entry, only: Iterable[str] | None = None) -> dict[str, str]:
 def outputs(facts: Lab) -> dict[str, Output]:
     """Every output that a record names, by its page."""
     found: dict[str, Output] = {}
-    for entry in reversed(facts.entries):  # which begin with the newest
+    for entry in reversed(facts.entries):  # the newest is first
         for name, path in pages_of(entry).items():
             found.setdefault(path, Output(entry, name))
     return found

@@ -1,5 +1,5 @@
-"""The lab's own sealed forecasts, read from the files that are committed beside the experiments:
-what was said before each run, from what, how it came out, and what other readings say."""
+"""The lab's own sealed forecasts, from the files beside the experiments: each forecast, its basis,
+its outcome, and alternatives."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -26,32 +26,32 @@ class Rung:
 
     points: tuple[Point, ...]
     said: float  # by the law
-    by_others: float | None  # by the law through the other rungs, where they give one
+    by_others: float | None  # by the law through the other rungs, if there is one
 
     @property
     def mean(self) -> float:
-        """Of its seeds."""
+        """The mean over its seeds."""
         return fmean(point.loss for point in self.points)
 
     @property
     def left(self) -> float:
-        """What the law leaves, relative."""
+        """The relative residual of the law."""
         return self.mean / self.said - 1
 
     @property
     def left_out(self) -> float | None:
-        """The error of the law through the other rungs, relative to what was measured."""
+        """The error of the law through the other rungs, relative to the measured value."""
         return self.by_others / self.mean - 1 if self.by_others is not None else None
 
 
 @dataclass(frozen=True)
 class Other:
-    """Another way to forecast from the same points, looked at afterwards."""
+    """An alternative forecast from the same points, computed afterwards."""
 
     words: str
     loss: float | None
-    why: str = ""  # there is none
-    error: float | None = None  # relative to what was measured, where that is known
+    why: str = ""  # why there is none
+    error: float | None = None  # relative to the measured value, if known
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Delphi:
     seal: Seal
     seal_sha256: str
     outcome: Outcome | None
-    trouble: str | None  # in a sentence, where the seal is not what it says
-    words: str = ""  # with which its declaration begins
-    afterwards: Beside | None = None  # what was run when the outcome was known
+    trouble: str | None  # as a sentence, if the seal is invalid
+    words: str = ""  # the comment at the top of its declaration
+    afterwards: Beside | None = None  # what was run after the outcome was known
 
     @property
     def stated_floor(self) -> float | None:
-        """The law's floor, where it was stated."""
+        """The law's floor, if it was given."""
         law = self.seal.forecast.law
         return law.c if law.stated_floor else None
 
@@ -98,7 +98,7 @@ def sealed_ones(folders: Sequence[Path] = FOLDERS) -> list[Path]:
 
 
 def read(folder: Path) -> Delphi | None:
-    """What lies in the experiment's folder; None without a seal."""
+    """The files in the experiment's folder; None without a seal."""
     seal, outcome = folder / "seal.json", folder / "outcome.json"
     if not seal.is_file():
         return None
@@ -119,13 +119,13 @@ def read(folder: Path) -> Delphi | None:
 
 
 def _words(file: Path) -> str:
-    """The comment at the head of a file."""
+    """The comment at the top of a file."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     return "\n".join(line[2:] for line in takewhile(lambda line: line.startswith("#"), lines))
 
 
 def others(delphi: Delphi) -> list[Other]:
-    """What other ways of reading the same points say."""
+    """The alternatives from the same points."""
     measured = delphi.outcome.point.loss if delphi.outcome else None
     return [
         replace(one, error=one.loss / measured - 1) if measured and one.loss is not None else one

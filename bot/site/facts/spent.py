@@ -1,7 +1,7 @@
 """Hardware FLOPs of a run, and how they are known. Pure.
 
-What was measured from outside counts, else the speed that the lab's own training code reported;
-where there is neither, they are only estimated, as a plan does.
+What was measured from outside comes first, then the speed that the lab's own training code
+reported; without either, the plan's estimate.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from runner.schema.devices import UTILISATION
 
 @dataclass(frozen=True)
 class Spent:
-    """Hardware FLOPs of one run, or between which figures they are estimated to be."""
+    """Hardware FLOPs of one run, or the limits of their estimate."""
 
     low: float
     high: float
@@ -28,8 +28,8 @@ def spent(
     runs: Sequence[record.Run],
     entered: Sequence[record.EnteredRun],
 ) -> Spent | None:
-    """What the devices could have done while one run of an arm trained. `runs` and `entered` are
-    those of all arms. None where nobody knows."""
+    """What the devices could have computed while one run of an arm trained. `runs` and `entered`
+    are those of all arms. None if unknown."""
     measured = [run.hardware_flops for run in entered if run.arm == arm]
     if measured and None not in measured:
         whole = fmean(value for value in measured if value is not None)

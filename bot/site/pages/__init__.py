@@ -1,1 +1,1 @@
-"""Facts to pages, one module a kind of page."""
+"""Facts to pages, one module per kind of page."""

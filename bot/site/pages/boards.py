@@ -1,4 +1,4 @@
-"""The leaderboards: a page for each text, whose rows can be sorted, filtered and compared."""
+"""The leaderboards: one page per text, with rows to sort, filter and compare."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ COSTS = {  # of one run
 
 
 def point(row: Row) -> Point:
-    """A row between what it costs and how good it is."""
+    """A row with its cost and quality."""
     costs = {
         "flops": row.model_flops,
         "hardware_flops": row.hardware_flops,
@@ -48,22 +48,22 @@ def point(row: Row) -> Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A row as it stands on its page."""
+    """A row on its page."""
 
     row: Row
     point: Point
     place: int  # best first, from 1
-    why_not: str | None = None  # why its verdicts are not its preregistration's
+    why_not: str | None = None  # why its verdicts are not those of its preregistration
 
     @property
     def names(self) -> list[str]:
-        """What its runs are called."""
+        """The names of its runs."""
         entry = self.row.entry
         return [f"{entry.execution.id}.{run_name(self.row.arm, seed)}" for seed in entry.plan.seeds]
 
 
 def keys(line: Line) -> dict[str, Any]:
-    """What a row is sorted and filtered by."""
+    """A row's keys for sorting and filtering."""
     row, entry, origin = line.row, line.row.entry, line.row.entry.execution.origin
     words = [row.arm, entry.plan.title, entry.author, entry.execution.id]
     words += [f"#{origin.pull}", origin.commit] if origin else ["local run"]
@@ -79,8 +79,8 @@ def keys(line: Line) -> dict[str, Any]:
 
 
 def keys_of(point: Point, words: Iterable[str]) -> dict[str, Any]:
-    """What a row of any board is sorted and filtered by. One that is compared with none, and so has
-    no fronts, has no figure to be sorted by either."""
+    """The keys for sorting and filtering a row of any leaderboard. A row that is not compared has
+    no fronts and no figure to sort by."""
     low, high = point.summary.band if point.fronts else (None, None)
     return {
         "mean": rounded(point.summary.mean if point.fronts else None, 9),
@@ -102,13 +102,13 @@ class Board:
 
     @property
     def id(self) -> str:
-        """Of its files; a text and a number of tokens have one board."""
+        """The id of its files; a text and a number of tokens have one leaderboard."""
         data = self.group.data
         return f"{data.validation_sha256[:12]}-{data.eval_tokens}"
 
     @property
     def path(self) -> str:
-        """Where its page lies."""
+        """The path of its page."""
         return f"boards/{self.id}.html"
 
     @property
@@ -133,7 +133,7 @@ class Board:
 
     @cached_property
     def chart(self) -> Chart:
-        """What each row costs against how good it is, and the frontier."""
+        """The quality of each row against its cost, and the frontier."""
         return frontier_chart.chart(
             [line.point for line in self.lines],
             COSTS,
@@ -148,7 +148,7 @@ class Board:
 
     @property
     def below(self) -> int:
-        """How many rows that count have a lower mean than the record, which they did not break."""
+        """How many rows that count have a lower mean than the record without breaking it."""
         if not self.broken:
             return 0
         best = self.broken[0].row
@@ -177,7 +177,7 @@ class Board:
 
 
 def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
-    """Each board's page and scripts; the first one is `leaderboards.html` too."""
+    """Each leaderboard's page and scripts; the first one is also `leaderboards.html`."""
     made = made_from(look.told, facts.told)
 
     def page(path: str, board: Board | None) -> File:
@@ -212,7 +212,7 @@ def whisker(summary: ArmSummary) -> str:
 
 
 def scale(points: Iterable[Point]) -> str:
-    """The ends of the scale on which the spreads of some rows are drawn, as CSS."""
+    """The ends of the common scale for the spreads of these rows, as CSS."""
     bands = [one.summary.band for one in points]
     low, high = min((b[0] for b in bands), default=0.0), max((b[1] for b in bands), default=0.0)
     return f"--from:{rounded(low)};--to:{rounded(high if high > low else low + 1)}"

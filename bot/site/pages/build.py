@@ -1,7 +1,7 @@
-"""The static site, drawn from the records alone: equal records give equal pages.
+"""Builds the static site from the records alone: equal records give equal pages.
 
-Each page is one of `files`, drawn when what it is made from has changed; each kind of page is a
-module of its own. Links are relative and nothing is asked of another host, so the site works from
+Each page is one of `files`, and is drawn when what it is made from has changed; each kind of page
+has a module of its own. Links are relative and no other host is needed, so the site works from
 file:// and below any path.
 """
 
@@ -45,19 +45,19 @@ from runner.store.store import Store
 
 log = logging.getLogger("regatta.site")
 OWN = ("runs/", "executions/", "data/")  # pages of one execution
-SELDOM = 100_000  # new objects between two looks for garbage
+SELDOM = 100_000  # new objects between two garbage collections
 
 
 class SiteError(Exception):
-    """The site cannot be built as asked; the message says what to change."""
+    """The site cannot be built with these options; the message says what to change."""
 
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """What was built."""
+    """The result of a build."""
 
-    drawn: tuple[str, ...]  # paths; all others stood there as they are
-    left_out: Mapping[str, str]  # executions and paths, with what is wrong with each
+    drawn: tuple[str, ...]  # paths; all others were up to date
+    left_out: Mapping[str, str]  # executions and paths, with the problem of each
 
 
 def build(
@@ -72,16 +72,15 @@ def build(
     address: str = "",
     tracks: Mapping[str, Track] | None = None,
 ) -> SiteSummary:
-    """Bring the folder `out` to hold the whole site, with signed files if there is a `key`.
+    """Make the folder `out` contain the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
-    issues and pull requests and do not link them. `live`: the pages are served by the bot, which
-    shows at `/live/` what runs now. `address`: where people reach the site; a preview image is only
-    found by its whole address, so without it none are drawn. `tracks`: the lab's; without them,
-    those that every lab has. Who builds often gives the same memory
-    of `out` each time. What cannot be read or drawn is left out, which its place and the log say.
-    Raises SiteError where `out` holds something that is no site, or an address is none, and what
-    keeps the store from being read.
+    issues and pull requests without links. `live`: the bot serves the pages, with current
+    executions at `/live/`. `address`: the site's public URL; preview images need it, so without it
+    none are drawn. `tracks`: the lab's (None: the defaults). Callers that build often pass the same
+    memory of `out` each time. What cannot be read or drawn is left out; its place and the log say
+    so. Raises SiteError if `out` contains something that is no site or `address` is invalid, and
+    errors that make the store unreadable.
     """
     out = out.resolve()
     _check(out, repository_url, address or None)
@@ -103,8 +102,8 @@ def build(
 def _put(
     facts: Lab, of: Callable[[Lab], Iterator[File]], remembered: Memory, out: Path
 ) -> tuple[Lab, Put]:
-    """Put the files of this lab into `out`, and where pages of many executions break on some of
-    them, of the lab without these."""
+    """Write the files of this lab to `out`; if some executions make common pages fail, without
+    these."""
 
     def found(paths: Mapping[str, str], among: Sequence[Entry]) -> dict[str, str]:
         def fault(some: Sequence[Entry]) -> str | None:
@@ -113,7 +112,7 @@ def _put(
         faulty = left_out.culprits(among, fault, left_out.most_of(facts.entries))
         return {entry.execution.id: why for entry, why in faulty}
 
-    paths, ids = remembered.suspects  # which may be mended meanwhile
+    paths, ids = remembered.suspects  # they may be fixed meanwhile
     again = [entry for entry in facts.entries if entry.execution.id in ids]
     faults = found(paths, again) if again else {}
     done = put(of(facts.without(faults)), out, left_out.drawn)
@@ -127,8 +126,8 @@ def _put(
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """What a build of a large lab makes lives until its end, and to look through all of that for
-    garbage again and again would take a third of its time."""
+    """Collect garbage rarely: the objects of a large build live until its end, and scanning them
+    again and again would take a third of its time."""
     usual = gc.get_threshold()
     gc.set_threshold(SELDOM, *usual[1:])
     try:
@@ -151,8 +150,8 @@ def _check(out: Path, *urls: str | None) -> None:
 
 
 def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[File]:
-    """Every file of the site, what is linked to before what links to it. Of a kind of pages that
-    cannot be listed the main one says so."""
+    """Every file of the site, before the pages that link to it. If a kind of page cannot be listed,
+    its main page says so."""
     these = this.saying(facts.left_out)  # of all executions
     ranked = cache(lambda: [boards.Board(group, facts) for group in facts.groups])
     for path in sorted((HERE / "static").iterdir()):

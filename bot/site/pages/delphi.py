@@ -1,5 +1,5 @@
-"""The pages of the lab's own sealed forecasts: a list of them all, and for each a page on what was
-said before the run, from what, and how it came out."""
+"""The pages of the lab's own sealed forecasts: a list, and for each a page with the forecast, its
+basis and its outcome."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,8 +20,8 @@ GRID = 25  # points of the curve
 
 
 def files(look: Look, folders: Sequence[Path] = sealed.FOLDERS) -> Iterator[File]:
-    """A page and its twin for each seal, and `delphi.html`, which lists them in this order, where
-    there is one."""
+    """A page and its JSON for each seal, and `delphi.html` with a list in this order if there are
+    any."""
     all_made, found = [look.told], list(filter(None, map(sealed.read, folders)))
     for one in found:
         there = filter(None, [one.outcome, one.afterwards])
@@ -64,7 +64,7 @@ def _twin(delphi: Delphi) -> dict[str, object]:
 
 
 def drawing(delphi: Delphi) -> Drawing:
-    """The ladder, its law with the interval, and the run that it foretold."""
+    """The ladder, its law with the interval, and the forecast run."""
     seal, said, outcome = delphi.seal, delphi.seal.forecast, delphi.outcome
     grid = np.geomspace(delphi.rungs[0].points[0].model_flops, said.at, GRID).tolist()
     measured = [(said.at, outcome.point.loss)] if outcome else []

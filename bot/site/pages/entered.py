@@ -1,9 +1,9 @@
-"""The page of results that people have entered: their own figures, and what was found in them.
+"""The page of results that people have entered: their own figures, and the findings.
 
-They have no rank, since nobody but their authors has seen them come about, and they are on other
-text than the lab's. A row is reproduced once an execution of the experiment that came with it, at
-the same commit, has an arm of as many parameters, and of as many tokens and the same figure within
-1 %. Its time and its FLOPs stay its author's word.
+They have no rank, because nobody else has verified them, and they are on other texts than the
+lab's. A row counts as reproduced if an execution of the experiment that came with it, at the same
+commit, has an arm with the same number of parameters and tokens and a figure within 1 %. Its time
+and its FLOPs remain claims.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from runner.lib.canonical_json import to_json
 from runner.schema.record import EnteredRun
 from runner.store.store import Store
 
-TOLD = {  # of an entered run, beside its author
+TOLD = {  # fields of an entered run to show, besides its author
     *("bpb", "model_size", "total_tokens", "model_flops", "training_hardware_flops"),
     "training_time",
 }
@@ -36,23 +36,23 @@ TOLD = {  # of an entered run, beside its author
 
 @dataclass(frozen=True)
 class Ours:
-    """What an arm of the lab's own execution came to."""
+    """The result of an arm in the lab's own execution."""
 
     execution: str
     arm: str
     parameters: int | None
-    tokens: int  # of one run
+    tokens: int  # per run
     summary: ArmSummary  # bits per byte
 
     @property
     def page(self) -> str:
-        """Where it is told."""
+        """Its page."""
         return f"executions/{self.execution}/index.html"
 
 
 @dataclass(frozen=True)
 class Row:
-    """An entered run, what was found in it, and what the lab made of it itself."""
+    """An entered run, its findings, and the lab's own results for it."""
 
     entered: Entered
     findings: tuple[Finding, ...]
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def same(self) -> Ours | None:
-        """The arm that is this run, as far as figures tell."""
+        """The arm that reproduces this run, judged by its figures."""
         run = self.entered.run
         return next(
             (
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def tier(self) -> Tier:
-        """Who has seen it come about."""
+        """How it was verified."""
         return "reproduced" if self.same else "self-reported"
 
 
@@ -84,7 +84,7 @@ def _same(one: float, other: float) -> bool:
 
 
 def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
-    """`entries.html` and its twin."""
+    """`entries.html` and its JSON."""
     made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
     found, names = rows(results_entries.merged(store), facts.entries), {"plain": plain}
     table = Rows("entries", "entries", found, keys, "entry_row.html", names)
@@ -95,7 +95,7 @@ def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
 
 
 def keys(row: Row) -> dict[str, Any]:
-    """What a row is sorted and filtered by."""
+    """A row's keys for sorting and filtering."""
     one, run = row.entered, row.entered.run
     kinds = {finding.kind for finding in row.findings}
     ours = row.same or next(iter(row.ours), None)
@@ -120,7 +120,7 @@ def keys(row: Row) -> dict[str, Any]:
 
 
 def rows(entered: Sequence[Entered], lab: Iterable[Entry]) -> list[Row]:
-    """The rows, newest first. All are audited again, now that they stand beside each other."""
+    """The rows, newest first. All are audited again, now together."""
     findings = speedrun_file.audit({one.name: one.run for one in entered})
     ran: dict[tuple[int, int, str], list[Ours]] = {
         (one.repository, one.pull, one.commit): [] for one in entered
@@ -141,7 +141,8 @@ def rows(entered: Sequence[Entered], lab: Iterable[Entry]) -> list[Row]:
 
 
 def _ours(entry: Entry) -> Iterator[Ours]:
-    """The lab's figures of an execution; what competed has its own, and a void one has none."""
+    """The lab's figures of an execution: for competing runs those of the speedrun, without void
+    ones."""
     name = entry.execution.id
     competed: dict[str, list[EnteredRun]] = defaultdict(list)
     for run in entry.result.entered if entry.result else ():

@@ -18,10 +18,10 @@ from runner.schema import record
 def files(
     entry: Entry, whole: Callable[[], Entry], review: Review | None, look: Look
 ) -> Iterator[File]:
-    """The page and the figures of its chart; `whole` is the entry with its curves."""
+    """The page and the figures of its chart; `whole` returns the entry with its curves."""
     path = f"executions/{entry.execution.id}/index.html"
 
-    def chart() -> Chart:  # drawn for each file, and never kept
+    def chart() -> Chart:  # drawn for each file, and never cached
         return curves.of_execution(whole())
 
     if entry.curved:
@@ -63,7 +63,7 @@ def strip(verdict: record.Verdict) -> dict[str, float] | None:
 
 
 def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Model and train keys: those all arms share, and by arm those that differ."""
+    """Model and train keys: those that all arms share, and by arm those that differ."""
     by_arm = {name: knobs_of(arm) for name, arm in plan.arms.items()}
     first = next(iter(by_arm.values()), {})
     keys = {key: None for arm in by_arm.values() for key in arm}  # not every arm has phases
@@ -73,6 +73,6 @@ def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
 
 
 def knobs_of(arm: record.PlannedArm, mode: Literal["json", "python"] = "python") -> dict[str, Any]:
-    """The model and train keys of an arm, and the functions of its own."""
+    """The model and train keys of an arm, and its own functions."""
     own = {f"own.{part}": function for part, function in arm.own.items()}
     return arm.model.model_dump(mode=mode) | arm.train.model_dump(mode=mode) | own

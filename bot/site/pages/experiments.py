@@ -1,7 +1,8 @@
 """The page of an experiment: question, sealed predictions, design, arms, verdict, discussion.
 
-An experiment is a preregistration with all that ran under it; without one it is a folder of a
-repository. A refuted prediction has the same place and the same words as a confirmed one.
+An experiment is a preregistration with all executions under it; without one it is a folder of a
+repository. Refuted predictions are shown in the same place and with the same words as confirmed
+ones.
 """
 
 from collections import defaultdict
@@ -26,27 +27,27 @@ JUDGED = 2  # verdicts on a picture
 
 @dataclass(frozen=True)
 class Experiment:
-    """One question, with what was done about it."""
+    """One question, with its executions."""
 
     id: str  # of its page
     seal: record.Preregistration | None
     review: Review | None
-    entries: tuple[Entry, ...]  # newest first; of a preregistration nobody took up there are none
+    entries: tuple[Entry, ...]  # newest first; empty for a preregistration without executions
 
     @property
     def path(self) -> str:
-        """Where its page lies."""
+        """The path of its page."""
         return f"experiments/{self.id}.html"
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its title."""
         return self.seal.title if self.seal else self.entries[0].plan.title
 
     @property
     def main(self) -> Entry | None:
-        """The execution whose figures and verdicts the page shows: what counts under its seal, else
-        the newest that was done, else the newest."""
+        """The execution whose figures and verdicts the page shows: the one that counts under its
+        seal, otherwise the newest completed one, otherwise the newest."""
         counted = self.review.counted if self.review else None
         if counted:
             wanted = counted.outcome.execution.id
@@ -56,25 +57,25 @@ class Experiment:
 
     @property
     def design(self) -> record.Plan | None:
-        """The plan that the page calls the design: the sealed one, else that of `main`."""
+        """The plan that the page calls the design: the sealed one, otherwise that of `main`."""
         if self.review and self.review.sealed:
             return self.review.sealed.plan
         return self.main.plan if self.main else None
 
     @property
     def shown(self) -> tuple[Entry, ...]:
-        """The executions that the page lists."""
+        """The executions in the page's list."""
         return self.entries[:SHOWN]
 
     def why_not(self, entry: Entry) -> str | None:
-        """Why an execution's verdicts do not count; None where they do."""
+        """Why an execution's verdicts do not count; None if they do."""
         if self.review is None:
             return "not preregistered"
         return self.review.of(entry.execution.id).why_not
 
 
 def experiments(facts: Lab) -> list[Experiment]:
-    """Every experiment: those that ran, newest first, then what waits to be taken up."""
+    """Every experiment: those with executions, newest first, then those without."""
     under: dict[str, list[Entry]] = defaultdict(list)
     for entry in facts.entries:
         under[entry.question].append(entry)

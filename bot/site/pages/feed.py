@@ -1,4 +1,4 @@
-"""What is new, for feed readers (`feed.xml`, Atom, RFC 4287), and a badge for a README. Both follow
+"""News for feed readers (`feed.xml`, Atom, RFC 4287), and a badge for a README. Both are derived
 from the records."""
 
 import re
@@ -16,10 +16,10 @@ from runner.analysis import estimates
 from runner.lib.format import many
 
 SHOWN = 50  # entries, newest first
-NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a lab changed of which nothing is known
-# Of these names the identifiers are made, which stay when the site moves.
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # the date of an empty feed
+# The namespace of the entries' ids, which stay when the site moves.
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_OID, "regatta")
-# What XML 1.0 (section 2.2) allows; a title may hold anything.
+# The complement of what XML 1.0 (section 2.2) allows; a title may contain anything.
 UNFIT = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -27,7 +27,7 @@ UNFIT = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class News:
     """One entry of the feed."""
 
-    name: str  # of what it is about; equal names are one entry
+    name: str  # of its subject; equal names are one entry
     at: datetime
     title: str
     words: str
@@ -35,7 +35,7 @@ class News:
 
     @property
     def id(self) -> str:
-        """Lasting, and the same wherever the site lies."""
+        """A permanent id, which does not depend on the site's URL."""
         return f"urn:uuid:{uuid.uuid5(NAMESPACE, self.name)}"
 
 
@@ -52,7 +52,7 @@ def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
 
 
 def news(boards: Sequence[Board], facts: Lab) -> list[News]:
-    """Executions that ended and records that were broken, newest first."""
+    """Ended executions and broken records, newest first."""
     found = []
     for entry in facts.entries:
         if entry.result:
@@ -93,7 +93,7 @@ def news(boards: Sequence[Board], facts: Lab) -> list[News]:
 
 
 def badge(boards: Sequence[Board], facts: Lab) -> str:
-    """How many verdicts count, and the record of the board with most rows."""
+    """How many verdicts count, and the record of the leaderboard with most rows."""
     words = many(len(facts.counted), "verdict")
     if boards and (broken := boards[0].broken):
         words += f" · best {estimates.figure(broken[0].row.mean, 3)} bpb"
@@ -101,12 +101,12 @@ def badge(boards: Sequence[Board], facts: Lab) -> str:
 
 
 def width(words: str) -> int:
-    """Pixels that words get in the badge; who draws it makes them fit."""
+    """The pixels for a text in the badge; the renderer fits the text to them."""
     return 10 + round(6.3 * len(words))
 
 
 def fit(words: str) -> str:
-    """Words without the characters that no XML may hold."""
+    """The text without the characters that XML forbids."""
     return UNFIT.sub("\ufffd", words)
 
 

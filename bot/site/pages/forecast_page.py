@@ -1,4 +1,4 @@
-"""The page of forecasts, and its twin for machines."""
+"""The page of forecasts, and its JSON."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
@@ -46,7 +46,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
 
 
 def keys(forecast: forecasts.Forecast) -> dict[str, Any]:
-    """What a prediction is sorted and filtered by."""
+    """A prediction's keys for sorting and filtering."""
     verdict = forecast.verdict
     words = (verdict.prediction.sentence, forecast.entry.plan.title, forecast.author)
     return {
@@ -58,7 +58,7 @@ def keys(forecast: forecasts.Forecast) -> dict[str, Any]:
 
 
 def reliability_chart(calibration: Calibration) -> Chart:
-    """What was said against what came true, with the interval of each share."""
+    """Confidence against the fraction that came true, with its interval."""
     bins = [
         {
             "said": rounded(bin.confidence),
@@ -137,6 +137,6 @@ def _forecast(forecast: forecasts.Forecast) -> dict[str, Any]:
 
 
 def reliability(bin: Bin) -> str:
-    """Where the interval of a share and the share itself lie between 0 and 1, as CSS."""
+    """A fraction and its interval as positions between 0 and 1, as CSS."""
     low, high = bin.interval
     return f"--a:{100 * low:.1f}%;--b:{100 * (high - low):.1f}%;--m:{100 * bin.share:.1f}%"

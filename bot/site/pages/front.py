@@ -1,5 +1,5 @@
-"""The front page: what runs now, what was found, which records were broken, what is wished for, and
-how to take part."""
+"""The front page: current executions, latest verdicts, broken records, open questions, and how to
+take part."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from bot.site.pages.templating import MARKS, Look
 from runner.lib.format import many
 
 FEW = 5  # of each kind
-BEST = 5  # rows of each board
+BEST = 5  # rows of each leaderboard
 
 
 def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
@@ -38,7 +38,7 @@ def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
 
 
 def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
-    """How many predictions came out how, and the records of the largest boards."""
+    """How many predictions had which verdict, and the records of the largest leaderboards."""
     outcomes = Counter[str](verdict.outcome for verdict in facts.counted)
     records = [
         Line(f"Record on {board.group.data.source}", f"{board.broken[0].row.summary} bits per byte")
@@ -58,13 +58,13 @@ def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
 
 
 def records(boards: Sequence[Board]) -> list[tuple[Broken, Board]]:
-    """The records that were broken, newest first; the first of a board broke none."""
+    """The broken records, newest first; a leaderboard's first row broke none."""
     found = [(one, board) for board in boards for one in board.broken if one.before]
     return sorted(found, key=lambda pair: pair[0].row.ended, reverse=True)
 
 
 def judged(facts: Lab) -> list[Entry]:
-    """What was judged last, whichever way it went."""
+    """The latest verdicts, of every kind."""
     ended = [(entry.result.at, entry) for entry in facts.entries if entry.result]
     ended.sort(key=lambda pair: pair[0], reverse=True)
     found = (entry for _, entry in ended if entry.result and entry.result.verdicts)

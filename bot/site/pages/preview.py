@@ -1,9 +1,8 @@
-"""The pictures that other places show beside a link to a page: 1,200 × 630 pixels, as PNG. Pure.
+"""Preview images for links to a page: 1,200 × 630 pixels, as PNG. Pure.
 
-The pages say what is in theirs. One is only found by its whole address, so there are none where the
-site's is not known. Most of what drawing one costs is its letters, a tenth of a
-millisecond each, so a picture says little: the question, and how it came out. It is drawn again
-exactly when that has changed.
+Each page defines its own. An image is only found by its whole URL, so there are none if the site's
+URL is unknown. Drawing costs mostly a tenth of a millisecond per letter, so an image says little:
+the question, and the result. It is drawn again exactly when these change.
 """
 
 import hashlib
@@ -20,20 +19,19 @@ from bot.site.pages.templating import HERE, Look
 from runner.analysis.verdicts import ArmSummary
 
 WIDTH, HEIGHT = 1200, 630
-EDGE = 64  # pixels left and right that stay empty
-TITLE = 56  # pixels of its letters
+EDGE = 64  # pixels of margin left and right
+TITLE = 56  # font size in pixels
 LINES = 3  # of a title
-ROWS = 5  # of a picture
+ROWS = 5  # of an image
 TEMPLATE = "preview.svg"
-# Widths of letters, a little more than those of Liberation Sans Bold. vl-convert brings that font
-# along, so that pictures are the same on every machine.
+# Estimated widths of letters, slightly more than those of Liberation Sans Bold. vl-convert includes
+# that font, so images are equal on every machine.
 NARROW, WIDE = frozenset("iljtfrI.,:;'’!|()[]{} -"), frozenset("mwMWO@%—")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure with its interval and, of a prediction, the set that was expected: percent of a
-    scale."""
+    """A figure with its interval and, for a prediction, the expected set: percent of a scale."""
 
     at: float
     low: float
@@ -43,7 +41,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that a picture shows."""
+    """One line of an image."""
 
     words: str
     figure: str
@@ -53,23 +51,23 @@ class Line:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a picture says, and what is said in words beside it."""
+    """The content of an image, and its text alternative."""
 
     page: str  # below the site's folder, without `.html`
     kind: str
     title: str
     description: str
     lines: tuple[Line, ...] = ()
-    shares: tuple[tuple[str, int], ...] = ()  # how many predictions came out how
+    shares: tuple[tuple[str, int], ...] = ()  # how many predictions had which verdict
     foot: str = ""
 
     @property
     def path(self) -> str:
-        """Where the picture lies."""
+        """The path of the image."""
         return f"previews/{self.page}.png"
 
     def files(self, look: Look) -> Iterator[File]:
-        """The picture; none where the site's address is not known, since no page could name it."""
+        """The image; nothing if the site's URL is unknown, because no page could link to it."""
         if not look.pages.globals["address"]:
             return
         lab = str(look.pages.globals["lab"])
@@ -79,7 +77,7 @@ class Preview:
 
 @cache
 def _edition() -> str:
-    # Not that of the whole site: it changes with every page, and pictures are dear.
+    # Not the digest of the whole site, which changes with every page; images are expensive.
     told = hashlib.sha256(version("vl-convert-python").encode())
     for path in (Path(__file__), HERE / "templates" / TEMPLATE):
         told.update(path.read_bytes())
@@ -87,7 +85,7 @@ def _edition() -> str:
 
 
 def draw(preview: Preview, look: Look) -> bytes:
-    """The picture as PNG."""
+    """The image as PNG."""
     svg = look.pages.get_template(TEMPLATE).render(
         one=preview,
         title=wrapped(preview.title, TITLE, WIDTH - 2 * EDGE, LINES),
@@ -99,7 +97,7 @@ def draw(preview: Preview, look: Look) -> bytes:
 
 
 def spread(rows: Sequence[tuple[str, ArmSummary]]) -> tuple[Line, ...]:
-    """The first rows, with where their figures lie on a scale that all of them share."""
+    """The first rows, with their figures on a common scale."""
     shown = rows[:ROWS]
     low = min((one.band[0] for _, one in shown), default=0.0)
     wide = max((one.band[1] for _, one in shown), default=0.0) - low or 1.0
@@ -115,7 +113,7 @@ def spread(rows: Sequence[tuple[str, ArmSummary]]) -> tuple[Line, ...]:
 
 
 def width(words: str) -> float:
-    """How wide words are at most, in ems."""
+    """The maximum width of a text, in ems."""
     return sum(map(_width, words))
 
 
@@ -128,7 +126,7 @@ def _width(letter: str) -> float:
 
 
 def cut(words: str, size: float, room: float) -> str:
-    """Words, or as many of their letters as have room, and `…`."""
+    """The text, or as many of its letters as fit, and `…`."""
     words = " ".join("".join(one if one.isprintable() else " " for one in words).split())
     if width(words) * size <= room:
         return words
@@ -139,7 +137,7 @@ def cut(words: str, size: float, room: float) -> str:
 
 
 def wrapped(words: str, size: float, room: float, most: int) -> list[str]:
-    """Words on `most` lines at most; what has no room there is cut off."""
+    """The text on at most `most` lines; the rest is cut off."""
     lines: list[str] = []
     left = words.split()
     while left and len(lines) < most - 1:

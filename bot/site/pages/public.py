@@ -1,5 +1,5 @@
-"""The pages on other labs' public figures: how forecasts of them came out, and their audit. Nothing
-of the lab's records is in them, but on the audit's page what was entered here and checked."""
+"""The pages about other labs' public figures: forecasts of them, and their audit. The audit's page
+also has entries to this lab; otherwise these pages do not depend on the lab's records."""
 
 from collections.abc import Iterator
 from functools import cache, partial
@@ -28,7 +28,7 @@ REACH = 0.04  # relative error at the ends of a bar
 
 
 def files(look: Look, store: Store) -> Iterator[File]:
-    """`scaling.html`, `audit.html` and their twins below `api/`."""
+    """`scaling.html`, `audit.html` and their JSON below `api/`."""
     told = look.told
     entered = made_from(told, *(seen for _, seen in listed(store, "entries")))
     for axis in AXES:
@@ -84,7 +84,7 @@ def _audit(look: Look, store: Store) -> str:
 
 
 def error_bar(error: float) -> str:
-    """Where a relative error lies on a scale from −REACH to REACH, as CSS."""
+    """The position of a relative error on a scale from −REACH to REACH, as CSS."""
     end = 50 + 50 * max(-1.0, min(1.0, error / REACH))
     return f"--a:{min(end, 50):.1f}%;--b:{abs(end - 50):.1f}%"
 

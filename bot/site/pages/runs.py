@@ -1,7 +1,7 @@
 """The pages of runs, and the page that compares any of them.
 
-A run's figures are one script file beside its page. The comparison loads those of the runs that its
-link names, so that nothing is written twice.
+A run's figures are one script file beside its page. The comparison loads those of the runs in its
+link, so nothing is written twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ NAMES = "compare.names.js"
 
 
 def files(entry: Entry, whole: Callable[[], Entry], look: Look, store: Store) -> Iterator[File]:
-    """For each run its page and the script with its figures; `whole` is the entry with its
+    """For each run its page and the script with its figures; `whole` returns the entry with its
     curves."""
     made = made_from(look.told, entry.told)
     for at, name in enumerate(entry.names):
@@ -53,7 +53,7 @@ def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
 
 
 def comparison(facts: Lab, look: Look) -> Iterator[File]:
-    """`compare.html`, its empty chart, and the names that can be asked for."""
+    """`compare.html`, its empty chart, and the names of the runs."""
     yield File("compare.loss.js", lambda: curves.of_many().source(), look.told)
     names = [[name, entry.plan.title] for entry in facts.entries for name in entry.names]
     yield File(NAMES, lambda: taken(NAMES, {"names": names}), facts.told)
@@ -71,7 +71,7 @@ def _script(whole: Callable[[], Entry], at: int) -> str:
         "seed": run.seed,
         "state": run.state,
         "page": curves.page_of(run),
-        # What its figures are figures of; figures on different text are never compared.
+        # What its figures are computed on; figures on different text are never compared.
         "scored": f"{scored.eval_tokens:,} tokens of {scored.source}, "
         f"{scored.validation_sha256[:12]}"
         if scored
@@ -89,7 +89,7 @@ def _script(whole: Callable[[], Entry], at: int) -> str:
 
 
 def config(plan: record.Plan, arm: str) -> dict[str, Any]:
-    """All that says how an arm was trained, on one level."""
+    """All settings of an arm's training, on one level."""
     data = plan.data
     return {
         **executions.knobs_of(plan.arms[arm], mode="json"),
@@ -103,8 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def log_of(store: Store, entry: Entry, run: record.Run) -> str | None:
-    """The end of what the step that trained a run printed, of who made it last; None where nothing
-    was kept."""
+    """The end of the training step's log, from its last maker; None if there is none."""
     trained = entry.plan.trained().get((run.arm, run.seed))
     if trained is None:
         return None
@@ -117,11 +116,10 @@ def log_of(store: Store, entry: Entry, run: record.Run) -> str | None:
 
 
 def end_of_log(store: Store, name: str) -> str | None:
-    """The end of the log `name` in the store, without secrets that are known here; None where there
-    is none."""
+    """The end of the log `name` in the store, without known secrets; None if there is none."""
     try:
         printed = store.peek(name, start=-4 * MAX_LOG) or b""
-    except StoreError:  # what a job left in its place is no file
+    except StoreError:  # a job may have left something else there
         return None
     words = redact.clean(printed.decode("utf-8", "replace"))[-MAX_LOG:]
     lines = words.splitlines()

@@ -1,5 +1,4 @@
-"""The lab's word on the site: each seal, plan and finished execution as a signed file, and the
-public keys beside them."""
+"""The signed files on the site: each seal, plan and finished execution, and the public keys."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,7 +22,7 @@ def files(store: Store, facts: Lab, key: Key) -> Iterator[File]:
         return File(f"api/signed/{path}.json", lambda: signing.sign(key, read()), made)
 
     for path, seen in listed(store, "preregistrations"):
-        if path.endswith("/1"):  # edits of the issue come after it
+        if path.endswith("/1"):  # later ones are edits of the issue
             yield signed(path, partial(record.require, store, path, Preregistration), seen)
     for path, seen in listed(store, "plans"):
         yield signed(path, partial(record.require, store, path, PlanRecord), seen)
@@ -36,7 +35,7 @@ def files(store: Store, facts: Lab, key: Key) -> Iterator[File]:
 
 
 def _receipt(store: Store, entry: Entry) -> Receipt:
-    # Out of the records: an entry may have no curves, and a receipt holds all that is known.
+    # From the records, because an entry may have no curves, and a receipt contains everything.
     found = signing.receipt(store, entry.execution, entry.seal)
     assert found, f"{entry.execution.id} has ended"
     return found

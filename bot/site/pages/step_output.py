@@ -1,7 +1,6 @@
-"""The pages of data: what a step left, its files, and the first records of what can be decoded.
+"""The data pages: the output of a step, its files, and previews of its first records.
 
-A page is drawn, and the store read for it, once, and again only when the output is another one or
-gone.
+A page is drawn, and the store read for it, only once, until the output changes or is gone.
 """
 
 import os
@@ -21,30 +20,31 @@ from runner.publish.preview import Part, Preview
 from runner.store import artifacts
 from runner.store.store import BadName, Store
 
-MAX_FILES = 200  # of a page's table
-MAX_PARTS = 6  # that are decoded
+MAX_FILES = 200  # in a page's table
+MAX_PARTS = 6  # with a preview
 MAX_NAMED = 60  # inputs, and keys of its config
-SECONDS = 60.0  # in which a page's parts are decoded
+SECONDS = 60.0  # for the previews of a page
 NAME = 160  # characters of a path
 
 
 def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
-    """The pages."""
+    """All data pages."""
     every = outputs(facts)
     there = {name: _listed(name, store) for name in {one.step.store for one in every.values()}}
     for path, one in every.items():
-        # What the output is and whether it is there, with a look at no file of it. A bucket would
-        # have to be asked for each folder.
+        # Identifies the output and whether it exists, without reading its files. For a bucket that
+        # would be a request per folder.
         made = f"{one.end.output_sha256} {_is_there(store, one.end.folder)}"
         if one.step.fingerprint[:16] not in there[one.step.store]:
             made = "gone"
-        # But not the whole plan: it may have many steps.
+        # Not the whole plan, which may have many steps.
         told = (one.called, one.entry.execution.id, one.entry.plan.title, one.step, one.end)
         yield File(path, partial(_page, path, one, look, store), made_from(look.told, made, *told))
 
 
 def _listed(name: str, store: Store) -> set[str]:
-    """The outputs of a function that are there. Jobs write in that folder, on a disk too."""
+    """The existing outputs of a function. Jobs write in that folder, so its content is
+    untrusted."""
     try:
         return set(store.list(f"steps/{name}"))
     except OSError:
@@ -61,17 +61,17 @@ def _is_there(store: Store, folder: str) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies in the store of an output."""
+    """The files of an output in the store."""
 
     manifest: artifacts.Manifest | None
-    wrong: str | None = None  # why nothing of it is decoded
+    wrong: str | None = None  # why there are no previews
     shown: tuple[tuple[Part, Preview], ...] = ()
-    left_out: int = 0  # parts that could be decoded too
+    left_out: int = 0  # further parts that could have a preview
 
 
 def find(one: Output, store: Store) -> Found:
-    """Look into the store. What is wrong with an output is said; raises StoreError only where a
-    bucket cannot be reached, which is no fault of the output's."""
+    """Read the store. Problems of an output are part of the result; raises StoreError only if a
+    bucket does not answer."""
     manifest = None
     try:
         manifest = artifacts.said(store, one.step.store, one.step.fingerprint)
@@ -107,14 +107,14 @@ def _decoded(
 
 
 def _words(error: Exception, one: Output, store: Store) -> str:
-    """What is wrong, without where on this machine the store lies."""
+    """The problem, without the store's path on this machine."""
     said = str(error).replace(str(store.place(one.place)), one.place)
     said = said.replace(str(store.root), "the store").partition(". Remove ")[0]
     return printable(said.removesuffix("."), 500)
 
 
 def printable(said: str, most: int = NAME) -> str:
-    """A stranger's word that fits a line."""
+    """A stranger's text on one line, cut to size."""
     return preview.cut(preview.visible(redact.clean(said)).replace("\n", "\\n"), most)
 
 

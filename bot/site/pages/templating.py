@@ -1,5 +1,5 @@
-"""What templates are given: figures as people read them, links that know where they lead, and what
-stands on every page. Strangers' words are escaped."""
+"""What templates use: formatted figures, relative links, and the parts of every page. Strangers'
+text is escaped."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -35,23 +35,23 @@ PLACES = {  # of the navigation
 
 @dataclass(frozen=True)
 class Look:
-    """What all pages of a site have in common."""
+    """Common parts of all pages of a site."""
 
     pages: jinja2.Environment
     told: str  # a digest of it
-    left_out: Mapping[str, str] = field(default_factory=dict)  # what a page says is not on it
+    left_out: Mapping[str, str] = field(default_factory=dict)  # noted on pages
 
     def saying(self, left_out: Mapping[str, str]) -> "Look":
-        """The same, and each page says what was left out and why."""
+        """The same, with a note on each page about what was left out and why."""
         told = made_from(self.told, *(part for one in left_out.items() for part in one))
         return replace(self, told=told, left_out=left_out) if left_out else self
 
     def page(self, path: str, template: str, made: str, **facts: Any) -> File:
-        """A page at `path` below the site's folder; `made` as of a `File`."""
+        """A page at `path` below the site's folder; `made` as for a `File`."""
         return File(path, lambda: self.render(path, template, **facts), made)
 
     def render(self, path: str, template: str, **facts: Any) -> str:
-        """A page that lies at `path`."""
+        """A page for `path`."""
         return self.pages.get_template(template).render(
             root="../" * path.count("/"), left_out=self.left_out, **facts
         )
@@ -66,8 +66,8 @@ def look(
     address: str = "",
 ) -> Look:
     """The look of this lab's pages. `repository_url` is the host's web address; `signs`: whether
-    there are signed files; `live`: whether the server that has the pages shows what runs now;
-    `address`: of the site, where it is known."""
+    there are signed files; `live`: whether the server also shows current executions; `address`: the
+    site's URL, if known."""
     address = address.rstrip("/")
     told = made_from(lab, repository_url or "", str(signs), str(live), address)
     return Look(_templates(lab, repository_url, signs, live, address), told)
@@ -77,7 +77,7 @@ def look(
 def _templates(
     lab: str, repository_url: str | None, signs: bool, live: bool, address: str
 ) -> jinja2.Environment:
-    """With figures as people read them. Strangers' words are escaped."""
+    """Templates with formatters for figures. Strangers' text is escaped."""
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -132,7 +132,7 @@ def _templates(
 
 
 def spans(words: str) -> Markup:
-    """A sentence of the lab's, with what stands between backticks as code."""
+    """A sentence of the lab, with text between backticks as code."""
     parts = words.split("`")
     return Markup().join(
         Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
@@ -140,17 +140,17 @@ def spans(words: str) -> Markup:
 
 
 def compared(names: Iterable[str]) -> str:
-    """The state of a link to the comparison of these runs, whose names may hold a comma."""
+    """The state of a link that compares these runs, whose names may contain a comma."""
     return "runs=" + quote(",".join(quote(name, safe="") for name in names), safe=",")
 
 
 def signed(error: float) -> str:
-    """A relative error in percent, as it stands in a table."""
+    """A relative error in percent, for a table."""
     return f"{round(100 * error, 2) + 0.0:+.2f} %".replace("-", "−").replace("+0.00", "0.00")
 
 
 def cell(value: Any) -> str:
-    """A figure or a word in the table behind a chart."""
+    """A figure or a text in the table behind a chart."""
     if isinstance(value, float) and not value.is_integer():
         return f"{value:.6g}".replace("e+", "e").replace("e-0", "e-")
     if isinstance(value, int | float):

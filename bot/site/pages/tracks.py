@@ -1,5 +1,5 @@
-"""The speedrun's page: each track with its rows and the frontier of cost and quality. Rows that are
-not ranked say why."""
+"""The speedrun's page: each track with its rows and the frontier of cost and quality. Rows without
+a rank say why."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,10 +34,10 @@ COSTS = {  # of one run
 
 
 def point(row: Row) -> Point:
-    """A row between what it costs and how good it is."""
+    """A row with its cost and quality."""
     costs = {
         "hardware_flops": mean(row.hardware_flops),
-        # What a model of the author's own does is only its own word, which buys no place.
+        # The FLOPs of an own model are a claim, which must not give a place on the frontier.
         "flops": None if row.custom else mean(row.model_flops),
         "seconds": mean(row.seconds),
         "tokens": row.tokens,
@@ -49,22 +49,22 @@ def point(row: Row) -> Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A row as it stands on the page."""
+    """A row on the page."""
 
     track: Track
     ranked: Ranked
     place: int  # best first, from 1
-    tied: int  # how many rows share its rank
-    point: Point  # on no frontier where it is not on the track's text, or not believed
+    tied: int  # rows that share its rank
+    point: Point  # on no frontier if it is not on the track's text, or rejected
 
     @property
     def row(self) -> Row:
-        """What was entered."""
+        """The entry."""
         return self.ranked.row
 
     @property
     def summary(self) -> ArmSummary | None:
-        """Its figures, where they are the track's."""
+        """Its figures, if they are on the track's text."""
         return self.point.summary if self.point.fronts else None
 
 
@@ -78,12 +78,12 @@ class Competition:
 
     @property
     def id(self) -> str:
-        """Of its table."""
+        """The id of its table."""
         return f"{self.track.name}-rows"
 
     @cached_property
     def lines(self) -> list[Line]:
-        """The ranked ones, best first, then those that are not."""
+        """The ranked rows, best first, then the others."""
         points = [point(one.row) for one in self.ranked]
         kept = [
             n
@@ -100,8 +100,8 @@ class Competition:
 
     @property
     def otherwise(self) -> str | None:
-        """Whether who leads would change if the lab's own models, too, were counted in the other
-        kind of FLOPs; None where neither is what decides."""
+        """Whether the leader would change if the other kind of FLOPs counted for the lab's own
+        models; None if FLOPs do not decide."""
         if self.track.kind not in ("target", "scaling") or not self.ranked:
             return None
         other: Literal["model", "hardware"] = "hardware" if self.track.cost == "model" else "model"
@@ -123,7 +123,7 @@ class Competition:
 
     @cached_property
     def chart(self) -> Chart:
-        """What quality costs on it."""
+        """Its chart of quality against cost."""
         return frontier_chart.chart(
             [line.point for line in self.lines if line.summary],
             COSTS,
@@ -135,7 +135,7 @@ class Competition:
 
 
 def keys(line: Line) -> dict[str, Any]:
-    """What a row is sorted and filtered by."""
+    """A row's keys for sorting and filtering."""
     row, author = line.row, line.row.author
     words = [row.title, author.name, author.affiliation, row.id, line.ranked.why]
     return {
@@ -150,7 +150,7 @@ def keys(line: Line) -> dict[str, Any]:
 
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
-    """`speedrun.html`, its twin, and the rows and charts of its tracks."""
+    """`speedrun.html`, its JSON, and the rows and charts of its tracks."""
     found, made = competitions(facts.competing, facts.tracks), made_from(look.told, facts.told)
     yield File("api/speedrun.json", lambda: to_json(_twin(found)), made)
     for one in found:
@@ -177,8 +177,8 @@ def competitions(rows: Iterable[Row], tracks: Mapping[str, Track]) -> list[Compe
 
 
 def value(track: Track, ranked: Ranked) -> str:
-    """What a row is ranked by, in words, with its spread over seeds or the interval of its
-    projection; a dash where it is not ranked."""
+    """A row's ranked value as text, with its spread over seeds or the interval of its projection; a
+    dash without a rank."""
     if ranked.value is None:
         return format.UNKNOWN
     if track.kind == "target":
@@ -195,11 +195,11 @@ def value(track: Track, ranked: Ranked) -> str:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Over a row's seeds; None where nothing is known."""
+    """Over a row's seeds; None if unknown."""
     return fmean(values) if values else None
 
 
-ROW = {"value": value, "whisker": whisker, "mean": mean}  # what its template needs
+ROW = {"value": value, "whisker": whisker, "mean": mean}  # for its template
 
 
 def _twin(found: Sequence[Competition]) -> dict[str, Any]:
@@ -221,5 +221,5 @@ def _row(ranked: Ranked) -> dict[str, Any]:
     row = told.pop("row")
     row["author"] = ranked.row.author.model_dump(mode="json")
     row["at"] = ranked.row.at.isoformat()
-    row["void"] = ranked.row.void or ""  # as programs know it
+    row["void"] = ranked.row.void or ""  # the JSON's form
     return told | row

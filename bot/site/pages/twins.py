@@ -1,4 +1,4 @@
-"""What the boards show, as plain data for machines."""
+"""The JSON of the leaderboards."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from bot.site.facts.leaderboard import Row
 
 
 def leaderboard(facts: Lab) -> dict[str, Any]:
-    """Every board, what runs, and what is wished for."""
+    """Every leaderboard, the current executions, and open questions."""
     return {
         "groups": [
             {

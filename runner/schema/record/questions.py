@@ -36,8 +36,7 @@ class Prediction(Record):
 
     @model_validator(mode="after")
     def _of_a_form(self) -> "Prediction":
-        if found := prediction_forms.wrong(self):
-            key, words = found
+        for key, words in prediction_forms.wrong(self):
             raise PydanticCustomError("form", "{words}", {"key": key, "words": words})
         return self
 

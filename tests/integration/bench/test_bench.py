@@ -54,7 +54,7 @@ def test_the_torch_model_has_the_engines_logits(
     np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_both_make_the_same_steps(
+def test_engine_and_torch_make_the_same_steps(
     params: Any, torch_decoder: torch_model.Decoder, tmp_path: Path
 ) -> None:
     text = np.random.default_rng(1).integers(0, 256, 500).astype(np.uint8)
@@ -76,7 +76,7 @@ def test_both_make_the_same_steps(
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_both_have_the_same_learning_rates(schedule: str) -> None:
+def test_engine_and_torch_have_the_same_learning_rates(schedule: str) -> None:
     config = CONFIG.model_copy(update={"lr_schedule": schedule, "num_train_steps": 9})
     ours = [float(optim.rates(config)(step).matrix) for step in range(1, 10)]
     theirs = [torch_model.learning_rate(config, step) for step in range(1, 10)]

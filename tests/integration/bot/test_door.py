@@ -264,7 +264,7 @@ def test_a_body_that_nobody_asked_for_keeps_no_connection(lab: Lab) -> None:
         thread.join()
 
 
-def test_who_does_not_take_the_answer_keeps_no_connection(lab: Lab) -> None:
+def test_a_client_that_reads_no_answer_is_disconnected(lab: Lab) -> None:
     lab.connect(sends=b"GET / HTTP/1.1\r\nHost: l\r\n\r\n", room=4096)
     time.sleep(0.1)
     assert len(lab.server.server_state.connections) == 1
@@ -274,7 +274,7 @@ def test_who_does_not_take_the_answer_keeps_no_connection(lab: Lab) -> None:
     assert not lab.server.server_state.connections
 
 
-def test_who_takes_an_answer_slowly_gets_it_whole(lab: Lab) -> None:
+def test_a_slow_client_gets_its_whole_answer(lab: Lab) -> None:
     connection = lab.connect(sends=b"GET / HTTP/1.1\r\nHost: l\r\nConnection: close\r\n\r\n")
     size = 0
     while piece := connection.recv(400_000):
@@ -311,7 +311,7 @@ def test_connections_that_wait_for_one_client_keep_nobody_out(
     assert len(lab.server.server_state.connections) <= connections.MOST_WAITING + 2
 
 
-def test_of_those_who_wait_whoever_has_most_gives_way(
+def test_the_client_with_most_waiting_connections_loses_one(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEADERS_MAY_TAKE", 60.0)

@@ -12,7 +12,7 @@ from tests.unit.engine.test_checkpoint import PARAMS, REST
 from tests.unit.engine.test_checkpoint import saved as saved  # a fixture
 
 
-def test_what_was_saved_comes_back(saved: Path) -> None:
+def test_a_checkpoint_restores_what_was_saved(saved: Path) -> None:
     assert latest(saved) == 11
     assert tree_sha256(restore(saved / "11", "params", PARAMS)) == tree_sha256(PARAMS)
     assert restore(saved / "11", "rest", REST)["count"] == 7

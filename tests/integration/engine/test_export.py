@@ -139,7 +139,7 @@ class Gate(nnx.Module):
         (Decoder(shape(num_kv_heads=4)), "another model: blocks/attention/k_proj is"),
     ],
 )
-def test_what_neither_can_hold_is_refused(
+def test_a_model_that_is_neither_llama_nor_qwen3_is_refused(
     decoder: Decoder, sentence: str, drawn: Callable[[Decoder], Params], tmp_path: Path
 ) -> None:
     with pytest.raises(CannotExchange, match=sentence):
@@ -147,7 +147,7 @@ def test_what_neither_can_hold_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_how_it_is_computed_does_not_matter(
+def test_compute_options_do_not_change_the_export(
     drawn: Callable[[Decoder], Params], tmp_path: Path
 ) -> None:
     decoder = Decoder(LLAMA, compute=ComputeConfig(layers="unroll", dtype="bfloat16"))

@@ -60,7 +60,7 @@ EVERYDAY = ("plain", "remat", "a wide vocabulary")
     "name",
     [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in SHAPES],
 )
-def test_what_a_step_needs_is_counted_within_a_quarter(name: str) -> None:
+def test_the_memory_estimate_is_within_a_quarter(name: str) -> None:
     model, train, compute = SHAPES[name]
     held, counted = compiled(model, train, compute), footprint(model, train, compute, "cpu")
     state = counted.parameters + counted.moments
@@ -79,7 +79,7 @@ def test_xla_is_given_parameters_moments_and_the_batch() -> None:
 # ── Out of memory ────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_xla_asked_for_is_read_from_its_own_words() -> None:
+def test_the_requested_bytes_are_parsed_from_xlas_message() -> None:
     # No machine has the 2^47 bytes of this, and CPUs refuse it by the same exception.
     with pytest.raises(jax.errors.JaxRuntimeError) as refused:
         jax.numpy.zeros((2**45,), jax.numpy.float32).block_until_ready()

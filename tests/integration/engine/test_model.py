@@ -90,7 +90,7 @@ def loss_of(decoder: Decoder, params: Params, tokens: np.ndarray = TOKENS) -> ja
     return losses.nats / losses.targets
 
 
-def test_how_it_is_computed_changes_no_figure(tiny: ModelConfig) -> None:
+def test_compute_options_change_no_figure(tiny: ModelConfig) -> None:
     params = drawn(Decoder(tiny))
 
     def figures(**compute: Any) -> list[jax.Array]:

@@ -92,7 +92,7 @@ def test_the_demo_rises_over_two_steps_and_falls_over_three() -> None:
 
 
 @pytest.mark.parametrize("name", ["muon", "adamh", "muonh"])
-def test_what_adam_moves_beside_another_optimizer_has_its_own_peak(name: str) -> None:
+def test_adam_beside_another_optimizer_has_its_own_peak(name: str) -> None:
     shape = {"optimizer": name, "learning_rate": 0.02, "warmup": 2}
     assert rates(config(**shape, adam_learning_rate=0.002))(1) == pytest.approx((0.01, 0.001))
     assert rates(config(**shape))(1) == pytest.approx((0.01, 0.01))

@@ -88,7 +88,7 @@ def test_three_steps_of_descent_go_the_same_way(saved: Callable[..., Path]) -> N
     assert ours == pytest.approx(other, abs=1e-4)
 
 
-def test_there_and_back_is_the_same_model(saved: Callable[..., Path], tmp_path: Path) -> None:
+def test_export_and_import_give_the_same_model(saved: Callable[..., Path], tmp_path: Path) -> None:
     config, params = read(saved("qwen3", {"head_dim": 12, **WINDOW}), seq_len=16)
     export(tmp_path, Decoder(config), params, shard_bytes=6_000)
     again, same = read(tmp_path, seq_len=16)
@@ -128,7 +128,7 @@ def test_a_window_that_hides_nothing_is_none(saved: Callable[..., Path]) -> None
             read(folder, seq_len=6)
 
 
-def test_what_a_config_leaves_out_is_what_transformers_takes_for_it(
+def test_missing_config_fields_have_transformers_defaults(
     saved: Callable[..., Path],
 ) -> None:
     folder = saved("llama", {})
@@ -154,7 +154,7 @@ def test_a_config_as_transformers_4_wrote_it_is_read(saved: Callable[..., Path])
     assert np.abs(logits(folder) - theirs).max() < 1e-4
 
 
-def test_what_old_files_hold_twice_is_passed_over(saved: Callable[..., Path]) -> None:
+def test_redundant_tensors_of_old_files_are_skipped(saved: Callable[..., Path]) -> None:
     folder = saved("llama", {"tie_word_embeddings": True})
     before = logits(folder)
     tensors = load_file(folder / "model.safetensors")

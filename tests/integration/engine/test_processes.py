@@ -111,11 +111,11 @@ def test_a_checkpoint_of_several_processes_is_one_that_another_number_goes_on_fr
     assert min(story.rest) == LAST + 1
 
 
-def test_what_the_first_process_sees_counts(story: Story) -> None:
+def test_the_first_processs_view_decides(story: Story) -> None:
     assert all(answer["first"] == [0, 7] for answer in story.answers)
 
 
-def test_alone_a_process_has_its_will_at_once() -> None:
+def test_a_single_process_gets_its_want_at_once() -> None:
     agree = Agreement(mesh.make(on_devices.mesh_of((1, 1, 1))))
     assert agree(True, False) == (True, False)
     assert agree(False, False) == (False, False)

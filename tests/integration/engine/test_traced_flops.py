@@ -92,7 +92,7 @@ def test_a_loop_that_data_end_is_refused() -> None:
         traced_flops.forward_flops_per_token(plain(until))
 
 
-def test_of_two_branches_the_dearer_one_counts() -> None:
+def test_the_more_expensive_of_two_branches_counts() -> None:
     def either(w: jax.Array, x: jax.Array) -> jax.Array:
         return jax.lax.cond(x.sum() > 3, lambda: x @ w, lambda: x @ w @ w)
 
@@ -125,7 +125,7 @@ def test_products_with_the_matrices_of_experts_are_counted() -> None:
     assert traced_flops.forward_flops_per_token(plain(experts)) == 2 * 11 * 11
 
 
-def test_of_a_trace_of_one_device_the_work_of_all_is_counted() -> None:
+def test_a_trace_of_one_devices_share_counts_for_all_devices() -> None:
     spec, mesh = PartitionSpec("d"), AbstractMesh((2,), ("d",), axis_types=(AxisType.Auto,))
 
     def shared(w: jax.Array, x: jax.Array) -> jax.Array:

@@ -365,7 +365,7 @@ def test_tokens_outside_of_the_vocabulary_are_refused_before_anything_is_compile
         next(run(tmp_path, decoder=Decoder(small)))
 
 
-def test_what_does_not_fit_together_is_refused_before_anything_is_compiled(
+def test_mismatched_arguments_are_refused_before_compiling(
     run: Run,
     tiny: ModelConfig,
     dozen: TrainConfig,

@@ -166,7 +166,7 @@ def test_a_suspended_installation_is_a_matter_of_time(app: App) -> None:
     assert github.issue(1) is not None
 
 
-def test_what_was_not_taken_is_found_in_the_apps_list_and_sent_again(app: App) -> None:
+def test_an_unanswered_delivery_is_found_in_the_apps_list(app: App) -> None:
     github = app.client()
     app.answers[:] = [503]
     app.comment("grace", "/run")

@@ -11,9 +11,7 @@ from tests.sandbox.fixtures import BOT_TOKEN
 
 
 @pytest.mark.parametrize("name", ["reading", "writing"])
-def test_what_is_recorded_replays_without_the_server(
-    name: str, sandbox: Sandbox, tmp_path: Path
-) -> None:
+def test_a_cassette_replays_without_the_server(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.open_issue("ada", "A question")
     sandbox.commit("ada", "warm", {"experiments/warm/experiment.yaml": b"title: 1\n"}, "one")
     sandbox.open_pull("ada", "Warm", None, "warm")

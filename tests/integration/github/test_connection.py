@@ -47,7 +47,7 @@ def test_a_redirect_out_of_githubs_api_is_not_followed(github: GitHub, sandbox: 
         github.issue(1)
 
 
-def test_what_github_still_computes_is_a_matter_of_time_and_nobody_sleeps(
+def test_a_202_raises_later_without_sleeping(
     github: GitHub, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))

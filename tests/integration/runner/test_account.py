@@ -102,7 +102,7 @@ def test_show_without_an_execution_lists_them(two: tuple[Path, str, str]) -> Non
     assert one["experiment"] == str(store.parent / "which")
 
 
-def test_of_an_empty_store_show_says_so(tmp_path: Path) -> None:
+def test_show_says_that_the_store_is_empty(tmp_path: Path) -> None:
     Store(tmp_path / "store")
     assert "knows no execution yet" in words("show", "--store", tmp_path / "store")
 
@@ -115,7 +115,7 @@ def test_a_folder_of_any_name_stays_on_its_line() -> None:
     assert [row.split()[-1] for row in said] == ["experiment", "\\x1b[2J\\n[b]b"]
 
 
-def test_of_many_executions_the_newest_are_listed_with_their_commits(tmp_path: Path) -> None:
+def test_the_newest_executions_are_listed_with_their_commits(tmp_path: Path) -> None:
     store, plan = Store(tmp_path / "store"), synthetic.plan()
     begun = [synthetic.START + timedelta(minutes=n) for n in range(25)]
     ran = [synthetic.execution(plan, str(n), at=at) for n, at in enumerate(begun)]
@@ -201,7 +201,7 @@ def test_an_output_that_was_changed_is_said_and_not_shown(two: tuple[Path, str, 
     assert "train/deep 1." not in said
 
 
-def test_what_became_of_the_files_of_an_output_is_said(two: tuple[Path, str, str]) -> None:
+def test_show_says_whether_output_files_are_missing_or_damaged(two: tuple[Path, str, str]) -> None:
     store, _, second = two
     steps = record.require(Store(store), f"executions/{second}/execution", Execution).plan.steps
     place = {x: store / "steps" / step.store / step.fingerprint[:16] for x, step in steps.items()}
@@ -253,7 +253,7 @@ def test_an_execution_of_an_older_lab_is_shown_with_its_runs(tmp_path: Path) -> 
     assert "fast, seed 0 2.5000 finished" in said
 
 
-def test_what_arms_took_of_the_devices_is_on_record(tmp_path: Path, local: LocalStub) -> None:
+def test_the_device_use_of_arms_is_recorded(tmp_path: Path, local: LocalStub) -> None:
     assert local.started == 0
     execution = run(declare_arms(tmp_path / "tiny"), tmp_path / "store")
     found = json.loads(ask("show", execution, "--store", tmp_path / "store", "--json").stdout)

@@ -57,7 +57,7 @@ def test_an_alias_that_would_mean_something_else_stops_the_run(
 
 
 @pytest.mark.parametrize("way", ["taken back", "another alias", "its author's word"])
-def test_its_author_decides(ran: tuple[Path, Path], way: str) -> None:
+def test_the_author_confirms_a_new_meaning(ran: tuple[Path, Path], way: str) -> None:
     folder, store = ran
     first = fingerprint(folder)
     declare(folder, OTHER)

@@ -141,7 +141,7 @@ SNEAKS = ["AheadLate", "ByLength", "ByBatch", "ByRows", "ByEnvironment"]
 
 
 @pytest.mark.parametrize("name", SNEAKS)
-def test_who_looks_ahead_has_no_score_that_counts(
+def test_a_model_that_looks_ahead_has_no_score_that_counts(
     text: TokenStore, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").mkdir()  # what others leave in this machine's is no word of a probe
@@ -304,7 +304,7 @@ def test_isolated_what_it_says_of_its_flops_is_its_own_word(
 
 
 @isolated
-def test_what_is_isolated_sees_nothing_of_the_shipped_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isolated_code_cannot_see_the_shipped_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the lab is installed among the libraries, and the bot lies beside the runner."""
     everything = [*bubblewrap._code(), bubblewrap.LAB / "bot"]
     monkeypatch.setattr(bubblewrap, "_code", lambda: everything)
@@ -322,7 +322,7 @@ def test_what_is_isolated_sees_nothing_of_the_shipped_text(monkeypatch: pytest.M
 
 
 @isolated
-def test_nor_where_the_lab_is_installed_among_the_systems_own(
+def test_isolated_code_cannot_see_the_shipped_text_below_usr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Below /usr, which every box shows, and which is none of the lab's own folders."""

@@ -91,6 +91,6 @@ def test_only_honest_models_have_a_rank(tmp_path: Path, tiny: Track) -> None:
     assert found["plain"].row.tier == "reproduced"
 
 
-def test_who_looks_ahead_everywhere_is_not_scored_at_all(tmp_path: Path, tiny: Track) -> None:
+def test_a_model_that_always_looks_ahead_has_no_score(tmp_path: Path, tiny: Track) -> None:
     with pytest.raises(MakingFailed, match="change with the tokens after it"):
         raced(tmp_path, tiny, "Ahead")

@@ -32,7 +32,7 @@ def save(where: Remote, step: int) -> None:
     draft.rename(where.local() / str(step))
 
 
-def test_what_is_saved_is_copied_and_the_next_machine_goes_on_from_the_newest(
+def test_saved_checkpoints_are_copied_and_the_next_machine_continues(
     bucket: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (bucket.at(f"steps/words/ab/{n}-aa.scratch/checkpoints") for n in (1, 2))

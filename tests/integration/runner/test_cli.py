@@ -156,7 +156,7 @@ def test_a_ctrl_c_cancels_in_the_records_and_exits_with_1(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_what_this_machine_does_not_have_is_bad_input(
+def test_missing_devices_are_bad_input(
     tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_ray, "local_gpus", lambda: 0)
@@ -168,7 +168,7 @@ def test_what_this_machine_does_not_have_is_bad_input(
     assert local.started == 0
 
 
-def test_where_jax_lacks_the_code_for_a_gpu_its_extra_is_named(
+def test_the_extra_is_named_if_jax_lacks_gpu_support(
     tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_ray, "local_gpus", lambda: 1)

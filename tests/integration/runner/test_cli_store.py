@@ -78,7 +78,7 @@ def test_gc_leaves_no_empty_folders(tmp_path: Path) -> None:
     assert "checkpoints" in folders
 
 
-def test_in_the_first_hour_nothing_goes(store: Store) -> None:
+def test_gc_frees_nothing_younger_than_an_hour(store: Store) -> None:
     _fill(store)
     assert "Nothing may go." in ask("store", "gc", "--store", store.root, "--yes").stdout
 
@@ -120,7 +120,7 @@ def test_a_plan_that_is_recorded_while_gc_looks_keeps_its_text(
     assert going(gc.look(store, time.time()), older_than=0.0) == gone - {"texts/cc-dd/train"}
 
 
-def test_what_a_job_laid_among_the_manifests_does_not_stop_it(tmp_path: Path) -> None:
+def test_gc_survives_a_jobs_odd_files_among_manifests(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     gone = _fill(store)
     step = store.local(f"leases/{STEP}/1")
@@ -193,7 +193,7 @@ def test_du_adds_up_what_lies_in_each_part(store: Store) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls", "du", "gc"])
-def test_where_there_is_no_store_none_is_made(tmp_path: Path, command: str) -> None:
+def test_store_commands_create_no_store(tmp_path: Path, command: str) -> None:
     answer = ask("store", command, "--store", tmp_path / "typo")
     assert answer.exit_code == 2
     assert "There is no store at" in answer.stderr

@@ -8,7 +8,7 @@ from tests.unit.runner.test_cli import local as local  # a fixture
 from tests.unit.runner.test_costs import plan as plan  # a fixture
 
 
-def test_what_has_run_is_planned_at_no_cost(ran: tuple[Path, Path]) -> None:
+def test_a_finished_plan_costs_nothing(ran: tuple[Path, Path]) -> None:
     folder, store = ran
     words = " ".join(ask("plan", folder, "--store", store).stdout.split())
     assert "all made before: nothing to run fingerprint" in words

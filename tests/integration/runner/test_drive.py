@@ -320,7 +320,7 @@ def test_a_job_cancelled_in_the_queue_ends_at_once_and_never_begins(tmp_path: Pa
     assert not (life.store.root / "work" / life.ray.submissions[0] / "out").exists()
 
 
-def test_what_was_trained_before_the_cancellation_is_kept_but_not_scored(tmp_path: Path) -> None:
+def test_runs_trained_before_a_cancellation_are_kept_but_not_scored(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay(pace=1))
     life.until(
         lambda facts: len(TRAINED & provenance.step_ends(life.store, facts.execution).keys()) == 5
@@ -419,9 +419,7 @@ def test_a_thousand_names_of_one_flood_are_one_refusal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "loop"])
-def test_whatever_lies_in_the_place_of_a_leases_start_stops_nothing(
-    tmp_path: Path, kind: str
-) -> None:
+def test_odd_files_in_place_of_a_lease_start_block_nothing(tmp_path: Path, kind: str) -> None:
     life = Life(tmp_path, StubRay(pace=0))
     life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
     life.ray.advance(1)

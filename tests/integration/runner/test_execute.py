@@ -118,7 +118,7 @@ def test_a_graph_is_made_and_the_next_execution_finds_all_of_it(tmp_path: Path) 
 
 @pytest.mark.long
 @pytest.mark.skipif(bool(bubblewrap.probe()), reason=f"nothing was isolated: {bubblewrap.probe()}")
-def test_of_what_own_code_made_the_lab_trains_and_scores_in_isolation(tmp_path: Path) -> None:
+def test_training_and_scoring_outputs_of_own_code_is_isolated(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     found = made(store, planned(tmp_path, store, steps=4), terms=executor.Terms("bubblewrap"))
     for name, one in found.items():
@@ -145,7 +145,7 @@ def fails(config, inputs, out):
 """
 
 
-def test_what_a_failing_step_printed_is_found_and_its_words_control_no_screen(
+def test_the_log_of_a_failed_step_is_shown_without_control_characters(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path / "store")

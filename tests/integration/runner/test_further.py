@@ -89,7 +89,7 @@ def test_a_job_that_only_claims_to_get_further_is_not_begun_for_ever(
     assert len(facts.attempts) == 4
 
 
-def test_what_own_code_leaves_beside_a_step_that_trains_nothing_is_no_progress(
+def test_files_of_own_code_beside_an_untrained_step_are_no_progress(
     tmp_path: Path, store: Store
 ) -> None:
     own = """

@@ -55,7 +55,7 @@ def test_a_lost_reply_is_found_out_by_who_wrote_the_object(
     assert Store(store.root).create("records/a.json", b"x" * size) is False
 
 
-def test_of_a_lost_reply_and_another_writers_equal_bytes_the_first_one_wins(
+def test_after_a_lost_reply_the_first_of_two_equal_writes_wins(
     store: Store, fake: fake_gcs.FakeGcs
 ) -> None:
     assert Store(store.root).create("leases/a/start.json", b"{}\n") is True

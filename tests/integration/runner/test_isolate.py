@@ -146,7 +146,7 @@ def test_no_process_outside_can_be_signalled_traced_or_read(store: Store, tmp_pa
         bystander.kill()
 
 
-def test_nobody_can_be_called(store: Store, tmp_path: Path) -> None:
+def test_isolated_code_has_no_network(store: Store, tmp_path: Path) -> None:
     name, path = f"regatta-test-{os.getpid()}", str(tmp_path / "socket")
     with (
         socket.create_server(("0.0.0.0", 0)) as tcp,
@@ -165,7 +165,7 @@ def test_the_kernel_refuses_what_leads_around_namespaces(store: Store, tmp_path:
     assert reached(sprung(store, tmp_path, "calls")[0]) == ["its own sockets"]
 
 
-def test_who_reads_what_own_code_made_is_isolated_as_that_was(
+def test_a_step_that_reads_own_codes_output_is_isolated_alike(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "TOGETHER", 1)  # so that each shard has a process of its own
@@ -224,7 +224,7 @@ def test_links_in_the_output_and_for_the_log_lead_nobody_astray(
         ("setuid", "it left a file that would run as its owner"),
     ],
 )
-def test_what_it_writes_where_nobody_looks_is_counted(
+def test_hidden_writes_of_isolated_code_count(
     store: Store, tmp_path: Path, how: str, words: str
 ) -> None:
     with pytest.raises(MakingFailed, match=words):
@@ -233,12 +233,12 @@ def test_what_it_writes_where_nobody_looks_is_counted(
     assert not [path for path in scratch(store).iterdir() if path.is_dir()]
 
 
-def test_what_it_leaves_beside_its_output_goes_with_its_box(store: Store, tmp_path: Path) -> None:
+def test_files_beside_an_isolated_output_are_removed(store: Store, tmp_path: Path) -> None:
     _, left = sprung(store, tmp_path, "lies")
     assert not (left / BOX).exists()
 
 
-def test_what_it_is_given_cannot_be_written_to(store: Store, tmp_path: Path) -> None:
+def test_isolated_code_cannot_write_to_its_inputs(store: Store, tmp_path: Path) -> None:
     assert reached(sprung(store, tmp_path, "hides", how="stdin")[0]) == []
 
 
@@ -253,7 +253,7 @@ def test_names_that_cannot_be_printed_are_refused(store: Store, tmp_path: Path) 
         sprung(store, tmp_path, "names")
 
 
-def test_of_a_flood_of_words_a_part_is_kept(store: Store, tmp_path: Path) -> None:
+def test_a_part_of_a_flood_of_output_is_kept(store: Store, tmp_path: Path) -> None:
     _, left = sprung(store, tmp_path, "flood", megabytes=64)
     assert SMALL.printed < (left / LOG).stat().st_size < SMALL.printed + 1000
     assert (left / LOG).read_bytes().endswith(b"(more was printed, and is not kept)\n")
@@ -279,13 +279,13 @@ def test_a_receipt_is_believed_in_its_form_only(
         shard_jobs.receipts(tmp_path / "receipt.json")
 
 
-def test_what_isolated_it_is_the_labs_own_word(store: Store, tmp_path: Path) -> None:
+def test_the_lab_itself_reports_the_isolation(store: Store, tmp_path: Path) -> None:
     receipt = sprung(store, tmp_path, "lies")[0].manifest.receipt
     assert receipt["isolation"].startswith("bubblewrap ")
     assert f"memory {SMALL.memory} B " in receipt["isolation"]
 
 
-def test_nobody_is_left_behind(store: Store, tmp_path: Path) -> None:
+def test_isolated_code_leaves_no_process(store: Store, tmp_path: Path) -> None:
     made, _ = sprung(store, tmp_path, "daemon")
     time.sleep(1.3)
     assert (made.folder / "figure.txt").read_text() == "1"
@@ -303,7 +303,7 @@ def test_nobody_is_left_behind(store: Store, tmp_path: Path) -> None:
         ("endless", SHORT, "it took longer than 4 s"),
     ],
 )
-def test_who_goes_beyond_a_limit_is_ended_with_all_it_started(
+def test_exceeding_a_limit_ends_the_whole_box(
     store: Store, tmp_path: Path, trap: str, limits: Limits, words: str
 ) -> None:
     with pytest.raises(MakingFailed, match=words):
@@ -382,7 +382,7 @@ def test_a_job_that_was_told_of_no_isolation_refuses_own_code(
         main._steps(store, job)
 
 
-def test_where_bubblewrap_is_missing_nothing_is_run(
+def test_without_bubblewrap_nothing_runs(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -416,7 +416,7 @@ def test_a_reason_is_told_however_long_or_odd_it_is(
         )
 
 
-def test_where_bubblewrap_ends_without_a_word_it_is_asked_why(
+def test_a_silent_failure_of_bubblewrap_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bubblewrap, "probe", lambda: "bubblewrap does not work here (no)")

@@ -104,7 +104,7 @@ EXISTS = "Traceback …\nValueError: Job with submission_id x already exists. Pl
         (200, [], "unreachable"),
     ],
 )
-def test_what_ray_says_of_a_job(
+def test_job_states_from_ray(
     dashboard: Dashboard, jobs: RayJobs, status: int, answer: object, seen: str
 ) -> None:
     dashboard.answers = [(status, answer)]
@@ -212,7 +212,7 @@ def test_a_job_that_ray_refuses_for_good_is_an_error_in_words(
 # ── A Ray of one's own ───────────────────────────────────────────────────────────────────────
 
 
-def test_its_environment_is_built_from_nothing(
+def test_the_local_rays_environment_is_built_from_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CANARY", "GITHUB_TOKEN", "PYTHONPATH", "RAY_ADDRESS", "HOME"):
@@ -226,7 +226,7 @@ def test_its_environment_is_built_from_nothing(
     }
 
 
-def test_its_ports_are_free_distinct_and_not_those_of_rays_workers() -> None:
+def test_the_local_rays_ports_are_free_and_distinct() -> None:
     ports = local_ray.free_ports(11)
     assert len(set(ports)) == 11
     assert not set(ports) & set(range(10_002, 20_000))
@@ -235,7 +235,7 @@ def test_its_ports_are_free_distinct_and_not_those_of_rays_workers() -> None:
             probe.bind(("127.0.0.1", port))
 
 
-def test_one_that_does_not_come_up_says_why_and_leaves_nothing(
+def test_a_local_ray_that_fails_to_start_says_why_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [sys.executable, "-c", "import sys; sys.exit('no room for a Ray here')"]
@@ -247,7 +247,7 @@ def test_one_that_does_not_come_up_says_why_and_leaves_nothing(
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_its_guard_ends_whatever_was_started_when_its_holder_dies(tmp_path: Path) -> None:
+def test_the_local_rays_guard_ends_everything_when_its_holder_dies(tmp_path: Path) -> None:
     """The holder is killed outright; what it started hides in a session of its own, ignores
     SIGTERM and has lost its parent."""
     stubborn = (

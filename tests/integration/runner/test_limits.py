@@ -64,21 +64,21 @@ def outside(tmp_path: Path) -> Iterator[Any]:
         process.wait()
 
 
-def test_who_is_told_to_end_may_end_by_himself(outside: Any, tmp_path: Path) -> None:
+def test_a_box_that_gets_sigterm_may_end_by_itself(outside: Any, tmp_path: Path) -> None:
     process = outside()
     process.send_signal(signal.SIGTERM)
     assert "code=3" in process.communicate(timeout=30)[0]
     assert (tmp_path / "ended.txt").exists()
 
 
-def test_who_does_not_listen_is_killed(outside: Any, tmp_path: Path) -> None:
+def test_a_box_that_ignores_sigterm_is_killed(outside: Any, tmp_path: Path) -> None:
     process = outside("deaf")
     process.send_signal(signal.SIGTERM)
     assert "code=137, why='it was told to end'" in process.communicate(timeout=30)[0]
     assert not (tmp_path / "ended.txt").exists()
 
 
-def test_it_ends_with_whoever_started_it(outside: Any) -> None:
+def test_a_box_ends_with_its_parent(outside: Any) -> None:
     process = outside("deaf")
     before = resource_watch.usage(process.pid).tasks
     inside = process_tree.descendants(process.pid)
@@ -179,7 +179,7 @@ def step(config, inputs, out):
 
 
 @pytest.mark.parametrize("lasts", [0, 1])
-def test_of_trusted_code_nobody_is_left_either(tmp_path: Path, lasts: int) -> None:
+def test_trusted_code_leaves_no_process_either(tmp_path: Path, lasts: int) -> None:
     for name in ("out", "out.scratch", "code"):
         (tmp_path / name).mkdir()
     (tmp_path / "code" / "own.py").write_text(PLAIN_CHILD)
@@ -308,7 +308,7 @@ def test_shared_memory_below_the_limit_is_counted_once(
     assert run(tmp_path, script + "time.sleep(2)", memory=180 << 20, seconds=15).why is None
 
 
-def test_what_was_swapped_out_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swapped_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"Pss": 10, "Pss_Shmem": 4, "SwapPss": 7, "VmSwap": 7}
     monkeypatch.setattr(resource_watch, "_said", lambda *_: said)
     assert resource_watch.memory([1], 0) == 10 + 7
@@ -317,7 +317,7 @@ def test_what_was_swapped_out_is_memory(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("what", ["disk", "memory"])
-def test_it_ends_before_its_machine_has_nothing_left(
+def test_a_box_ends_before_its_machine_runs_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
@@ -327,7 +327,7 @@ def test_it_ends_before_its_machine_has_nothing_left(
     assert ended.why == f"its machine has only 209,715,200 bytes of {what} left"
 
 
-def test_who_has_little_left_at_first_may_run() -> None:
+def test_a_machine_with_little_left_may_run_a_box() -> None:
     assert resource_watch.least({"disk": 100 << 20, "memory": 8 << 30}) == {
         "disk": 50 << 20,
         "memory": 256 << 20,

@@ -50,7 +50,7 @@ def test_python_compiles_to_the_same_fingerprints(folder: Path) -> None:
 
 
 def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadExperiment, match=r"lock\.yaml, line 1: it is missing; `regatta "):
+    with pytest.raises(BadExperiment, match=r"lock\.yaml: it is missing; `regatta "):
         declaration.load(folder)
     answer = CliRunner().invoke(main.app, ["run", str(folder), "--store", str(tmp_path / "store")])
     assert (answer.exit_code, "is missing" in answer.output) == (2, True)
@@ -73,7 +73,7 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
         declaration.load(folder)
 
 
-def test_what_an_imported_module_declares_makes_a_lock_old_and_what_steps_do_does_not(
+def test_an_edited_import_makes_the_lock_stale_and_step_code_does_not(
     folder: Path,
 ) -> None:
     (folder / "parts").mkdir()
@@ -185,14 +185,15 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
          ["experiment.py, line 2, `steps.a.config.x`: no finite number, or a text that YAML would "
           "read as one; write it in another way"]),
         ("\n" + DECLARED + "{'a': Step(do='prepare:nothing')})\nprint(experiment)",
-         ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`"]),
+         ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`; "
+          "define it there"]),
         (DECLARED + "{'a': Step(do='tokenize', config={'sourc': 'stdlib', 'tokenizer': 'x'})})",
          ["experiment.py, line 2, `steps.a.config.sourc`: unknown key; did you mean `source`?",
           "experiment.py, line 2, `steps.a.config.tokenizer`: must be `byte`, `bpe` or `given`, "
           "not `x`"]),
     ],
 )  # fmt: skip
-def test_what_fails_is_told_with_its_line_and_leaves_the_lock(
+def test_a_failing_declaration_names_its_line_and_keeps_the_lock(
     folder: Path, text: str, said: list[str]
 ) -> None:
     (folder / declaration.LOCK_NAME).write_text("the good one")
@@ -225,7 +226,7 @@ def test_a_lock_is_written_whole_or_not_at_all(
     assert sorted(folder.iterdir()) == before
 
 
-def test_what_else_is_printed_is_no_part_of_the_lock(folder: Path) -> None:
+def test_output_of_the_declaration_is_not_part_of_the_lock(folder: Path) -> None:
     quiet = lockfile.compiled(folder)
     python = folder / "experiment.py"
     python.write_text(python.read_text() + "\nimport os\nprint('a')\nos.system('echo \"# b\"')\n")

@@ -168,7 +168,7 @@ def ran(local: LocalStub, folder: Path, store: Path, make_steps: Any) -> tuple[E
 # ── Declared ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_competes_is_run_as_steps_and_keeps_all_their_fingerprints(folder: Path) -> None:
+def test_a_speedrun_runs_as_steps_with_equal_fingerprints(folder: Path) -> None:
     plan = planner.plan_folder(folder)
     assert plan.speedrun is not None
     assert (plan.speedrun.track, plan.speedrun.author.name) == ("tiny", "Ada")
@@ -250,7 +250,7 @@ def test_a_declared_ceiling_is_shown_and_is_the_limit(tmp_path: Path) -> None:
     assert plan.fingerprint != without.fingerprint
 
 
-def test_what_an_author_says_of_a_digest_counts_for_nothing(tmp_path: Path, tiny: Track) -> None:
+def test_a_digest_claimed_by_the_author_is_ignored(tmp_path: Path, tiny: Track) -> None:
     said = f"sha256: {{validation: {tiny.data.validation_sha256}}}"
     forged = STEPS.replace(
         "  tokens: {do: tokenize, config: {source: lab-2026-11}}",
@@ -304,7 +304,7 @@ def test_runs_are_counted_by_formula_or_trace_and_measured_by_the_clock(
     assert {row.scored for row in rows.values()} == {Scored("lab-2026-11", "byte", text, 64)}
 
 
-def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
+def test_a_row_is_ranked_by_measured_flops_not_declared_ones(
     folder: Path, local: LocalStub, tmp_path: Path, tiny: Track
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made(forward=0))
@@ -316,7 +316,7 @@ def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
     assert mine.rank == 2
 
 
-def test_what_was_replayed_of_one_arm_says_nothing_of_another(
+def test_a_replay_of_one_arm_verifies_no_other_arm(
     folder: Path, local: LocalStub, tmp_path: Path
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made())
@@ -344,7 +344,7 @@ def test_what_was_replayed_of_one_arm_says_nothing_of_another(
         ({"isolated": False}, "seed 0: code of the experiment's own ran without isolation"),
     ],
 )
-def test_what_was_not_found_honest_has_no_rank(
+def test_a_model_that_failed_the_probe_has_no_rank(
     folder: Path,
     local: LocalStub,
     tmp_path: Path,
@@ -370,7 +370,7 @@ def test_time_of_a_maker_that_was_lost_counts(
         assert run.seconds is not None
 
 
-def test_what_was_made_on_other_devices_has_no_cost_on_the_declared_ones(
+def test_a_step_from_other_devices_has_no_cost_on_the_declared_ones(
     folder: Path, local: LocalStub, tmp_path: Path
 ) -> None:
     """Else one could train on many devices, and enter what is cached as made on one."""

@@ -108,7 +108,7 @@ def test_a_process_that_dies_in_any_turn_ends_the_talk(tmp_path: Path) -> None:
     assert process.returncode == 128 + 9
 
 
-def test_who_answers_by_a_program_imports_none_of_the_labs_models_and_can_be_forked() -> None:
+def test_answering_by_a_program_imports_no_lab_models_and_can_fork() -> None:
     said = subprocess.run(
         [sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True
     )

@@ -158,7 +158,7 @@ def raising(*_: Any) -> Any:
         ({"data": drifting}, "mine:data: asked twice for step 1 it gives two batches"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_said_with_module_and_function_before_anything_is_trained(
+def test_an_unfit_own_function_is_named_before_training(
     tokens: Path, functions: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BadOwnCode) as it:

@@ -110,7 +110,7 @@ def test_a_process_has_certainly_ended_only_where_this_machine_can_tell(
     assert process_owner.has_ended(name(said)) == ended
 
 
-def test_one_that_was_killed_and_whose_parent_has_not_noticed_has_ended() -> None:
+def test_a_killed_but_unreaped_process_has_ended() -> None:
     with _says_who() as process:
         name = _line(process)
         assert not process_owner.has_ended(name)
@@ -119,7 +119,7 @@ def test_one_that_was_killed_and_whose_parent_has_not_noticed_has_ended() -> Non
         assert process_owner.has_ended(name)
 
 
-def test_one_that_is_stopped_lives() -> None:
+def test_a_stopped_process_is_alive() -> None:
     with _says_who() as process:
         name = _line(process)
         process.send_signal(signal.SIGSTOP)
@@ -186,7 +186,7 @@ def test_a_lead_from_before_leases_named_processes_is_taken_when_it_is_stale(sto
     assert leadership.held()
 
 
-def test_who_follows_one_that_was_killed_leads_within_five_seconds(store: Store) -> None:
+def test_the_successor_of_a_killed_leader_leads_within_five_seconds(store: Store) -> None:
     def another() -> "subprocess.Popen[str]":
         lead = [sys.executable, "-c", LEADS, str(store.root)]
         return subprocess.Popen(lead, cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -33,7 +33,7 @@ def exported(function) -> bytes:
     return whole(shapes, tokens).mlir_module_serialized
 
 
-def test_what_a_program_gives_is_what_the_model_gives() -> None:
+def test_a_program_returns_what_the_model_returns() -> None:
     decoder = Decoder(
         ModelConfig(
             hidden_dim=16,
@@ -77,7 +77,7 @@ def test_a_callback_is_no_program() -> None:
         programs.exported(plain(logits), ROWS)
 
 
-def test_what_the_model_raises_is_raised_as_it_is() -> None:
+def test_an_error_of_the_model_is_raised_unchanged() -> None:
     def logits(params, tokens):
         raise ValueError(f"{len(params)} heads do not divide {tokens.shape}")
 
@@ -112,7 +112,7 @@ def test_a_draw_that_keeps_a_state_of_its_own_is_no_arithmetic() -> None:
         (b"\0" * (programs.MAX_PROGRAM + 1), "at most"),
     ],
 )
-def test_what_is_no_program_is_refused_in_words(program: bytes, words: str) -> None:
+def test_an_invalid_program_is_refused_with_a_reason(program: bytes, words: str) -> None:
     with pytest.raises(NotExported, match=words):
         programs.loaded(program, PARAMS, (ROWS, LENGTH), VOCAB)
 

@@ -62,7 +62,7 @@ def found(same: bool, receipt: dict[str, str], loss: float = 2.0) -> dict[str, A
         (found(False, RECEIPT | {"jax": "0.11"}, 2.1), "differs", "up to 5.00% apart"),
     ],
 )
-def test_how_a_stretch_came_out(said: dict[str, Any], how: str, words: str) -> None:
+def test_a_replayed_stretch_is_judged(said: dict[str, Any], how: str, words: str) -> None:
     told = replay.judged(said, CURVE, RECEIPT)
     assert told[0] == how
     assert words in told[1]
@@ -86,7 +86,7 @@ def test_an_execution_of_an_older_lab_is_not_run_again(tmp_path: Path) -> None:
         ("train/wyde", "", "train/deep, train/wide; did you mean `train/wide`"),
     ],
 )
-def test_what_was_never_trained_is_not_blamed_on_gc(
+def test_an_untrained_run_is_not_blamed_on_gc(
     tmp_path: Path, local: LocalStub, run: str, broken: str, words: str
 ) -> None:
     local.ray.make_steps = pretend(broken=broken)
@@ -107,7 +107,7 @@ def test_what_was_never_trained_is_not_blamed_on_gc(
         ("tokens", "what tokens made cannot be trained on: .*its file 'text.txt' is not the one"),
     ],
 )
-def test_what_is_not_as_it_was_made_is_not_replayed(
+def test_a_damaged_run_is_not_replayed(
     tmp_path: Path, local: LocalStub, damaged: str, words: str
 ) -> None:
     local.ray.make_steps = pretend()
@@ -158,7 +158,7 @@ def test_own_code_that_is_replayed_sees_where_it_begins_and_not_where_it_should_
 
 @ISOLATES
 @pytest.mark.slow
-def test_who_leaves_a_link_to_the_checkpoint_wanted_is_refused(tmp_path: Path) -> None:
+def test_a_link_to_the_wanted_checkpoint_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     own = OWN + RATES.format(peeks="pass") + LINKS
     plan = planned(tmp_path, store, SCHEDULED, own=own)

@@ -43,7 +43,7 @@ def test_a_run_came_out_the_same_or_not(
     assert words in found.words
 
 
-def test_of_two_receipts_the_cores_count_by_their_number() -> None:
+def test_receipts_compare_cores_by_number() -> None:
     before = {"jax": "0.10.2", "affinity": "0,1"}
     assert run_comparison.differing(before, {"jax": "0.10.2", "affinity": "2,3"}) == []
     assert run_comparison.differing(before, {"affinity": "2"}) == [
@@ -75,7 +75,9 @@ def test_an_execution_is_reproduced_from_its_id(
     assert set(hows.values()) == {"differs"}
 
 
-def test_what_cannot_be_reproduced_is_said(local: LocalStub, tmp_path: Path) -> None:
+def test_an_execution_that_cannot_be_reproduced_is_refused_with_a_reason(
+    local: LocalStub, tmp_path: Path
+) -> None:
     nowhere = ask("reproduce", "x1", "--store", tmp_path / "store")
     assert (nowhere.exit_code, "there is no store at" in nowhere.stderr) == (2, True)
     (tmp_path / "store").mkdir()
@@ -139,7 +141,7 @@ def test_a_step_came_out_the_same_or_not(
     assert run_comparison.whole({"train": found}) == how
 
 
-def test_what_is_made_of_other_bits_is_judged_by_its_tolerance_if_it_has_one() -> None:
+def test_a_step_with_other_inputs_is_judged_by_tolerance_if_any() -> None:
     steps = {
         "train": planned_step(),
         "score": planned_step("train"),
@@ -214,7 +216,9 @@ def test_somebody_elses_code_is_reproduced_in_isolation_where_that_works(
     assert effects._isolation(begun) == (isolation or "own machine")
 
 
-def test_elsewhere_a_tolerance_holds_and_is_said(ran: tuple[str, Path], local: LocalStub) -> None:
+def test_on_other_devices_a_tolerance_applies_and_is_stated(
+    ran: tuple[str, Path], local: LocalStub
+) -> None:
     execution, store = ran
     local.ray.make_steps = pretend(moved=0.01, receipt={**RECEIPT, "device": "1 × another"})
     again = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")

@@ -116,7 +116,7 @@ def test_no_step_sees_what_another_did(server: StepServer, tmp_path: Path) -> No
     assert first[2] != second[2]
 
 
-def test_what_a_step_prints_is_its_log_and_it_reads_nothing(
+def test_a_steps_output_is_its_log_and_its_stdin_is_empty(
     server: StepServer, tmp_path: Path
 ) -> None:
     assert server.make(job(tmp_path, "remember")) == 0
@@ -130,7 +130,7 @@ def test_a_killed_step_says_by_which_signal_and_the_next_one_is_made(
     assert server.make(job(tmp_path, "remember", 2)) == 0
 
 
-def test_whom_a_killed_step_has_started_is_gone_before_the_next_one_begins(
+def test_processes_of_a_killed_step_end_before_the_next_step(
     server: StepServer, tmp_path: Path
 ) -> None:
     assert server.make(job(tmp_path, "leave_and_die", 1)) == -signal.SIGKILL
@@ -139,7 +139,7 @@ def test_whom_a_killed_step_has_started_is_gone_before_the_next_one_begins(
         os.kill(left, 0)
 
 
-def test_nobody_is_left_unburied(server: StepServer, tmp_path: Path) -> None:
+def test_no_zombie_is_left(server: StepServer, tmp_path: Path) -> None:
     assert server.make(job(tmp_path, "leave_the_dead", 1)) == 0
     assert len(waiting(server)) == 1
 
@@ -151,7 +151,7 @@ def waiting(server: StepServer) -> list[int]:
     return [int(x) for x in Path(f"/proc/{here}/task/{here}/children").read_text().split()]
 
 
-def test_whoever_ends_the_fork_that_waits_changes_nothing_for_the_next_step(
+def test_killing_the_waiting_fork_does_not_affect_the_next_step(
     server: StepServer, tmp_path: Path
 ) -> None:
     assert server.make(job(tmp_path, "end_who_waits", 1)) == 0
@@ -178,7 +178,7 @@ def test_the_server_imports_the_standard_library_alone() -> None:
     assert {name for name in others if not name.startswith(("_", "sitecustomize"))} == {"runner"}
 
 
-def test_where_nobody_can_wait_for_the_next_step_the_one_that_is_made_goes_on(
+def test_a_step_runs_even_if_no_fork_can_wait_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none() -> int:
@@ -199,7 +199,7 @@ def test_own_code_runs_for_no_word_that_does_not_say_how_it_is_kept_apart(
     assert not list((tmp_path / "0").iterdir())
 
 
-def test_what_cannot_be_written_down_is_asked_of_nobody(server: StepServer, tmp_path: Path) -> None:
+def test_a_job_that_is_not_json_is_not_sent(server: StepServer, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range"):
         server.make(replace(job(tmp_path, "remember", 1), config={"n": math.nan}))
     assert server.make(job(tmp_path, "remember", 2)) == 0

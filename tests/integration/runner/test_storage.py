@@ -68,7 +68,7 @@ once = pytest.mark.parametrize("place", ONCE, indirect=True)
 
 
 @once
-def test_of_eight_that_create_a_name_at_once_one_succeeds_and_its_bytes_stay(store: Store) -> None:
+def test_one_of_eight_concurrent_creates_succeeds_and_its_bytes_stay(store: Store) -> None:
     stores = [Store(store.root) for _ in range(8)]
     for name in (f"records/r{n}.json" for n in range(5)):
         tries: list[Callable[[], bool]] = [
@@ -118,7 +118,7 @@ def test_an_attempt_is_begun_once(store: Store) -> None:
 
 
 @once
-def test_of_many_that_take_a_stale_lead_at_once_one_gets_it(store: Store) -> None:
+def test_one_of_many_processes_takes_a_stale_lead(store: Store) -> None:
     clock = Clock()
     assert Leadership(store, "bot", clock).held()
     rivals = [Leadership(Store(store.root), "bot", clock) for _ in range(8)]
@@ -130,9 +130,7 @@ def test_of_many_that_take_a_stale_lead_at_once_one_gets_it(store: Store) -> Non
 # ── Reading and listing ──────────────────────────────────────────────────────────────────────
 
 
-def test_what_one_has_written_another_reads_and_lists_at_once(
-    store: Store, place: Path | str
-) -> None:
+def test_a_write_is_visible_to_other_processes_at_once(store: Store, place: Path | str) -> None:
     other = Store(place)
     for number in range(5):
         name = f"records/plans/{number}.json"
@@ -310,7 +308,7 @@ def test_a_folder_that_is_not_there_is_no_empty_one(store: Store, tmp_path: Path
     assert not list(tmp_path.glob("*back*"))
 
 
-def test_what_is_no_regular_file_is_not_uploaded(store: Store, tmp_path: Path) -> None:
+def test_only_regular_files_are_uploaded(store: Store, tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     (folder / "link").symlink_to("/etc/passwd")
     with pytest.raises(StoreError, match="link"):

@@ -188,7 +188,7 @@ runpy.run_module("runner.publish.wandb_writer", run_name="__main__", alter_sys=T
 """
 
 
-def test_who_writes_knows_no_secret_asks_nobody_and_leaves_nothing(
+def test_the_wandb_writer_has_no_key_no_network_and_leaves_no_files(
     life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, seen = tmp_path / "home", tmp_path / "seen.json"

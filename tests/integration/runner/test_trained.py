@@ -112,7 +112,7 @@ def test_parameters_of_another_model_are_named(folder: Path) -> None:
         trained.params_of(folder, model())
 
 
-def test_who_asks_keeps_to_the_limits_and_its_children_do_not() -> None:
+def test_the_asking_process_has_limits_and_its_children_do_not() -> None:
     """A process that watches takes no more memory and time than the step may."""
     script = """
 import resource, subprocess, sys, time

@@ -96,7 +96,7 @@ def test_an_output_of_nothing_is_one(tmp_path: Path) -> None:
     assert make(store, "a", FINGERPRINT, lambda _: None, {}).manifest.files == {}
 
 
-def test_what_the_system_itself_says_of_a_file_is_no_attribute(
+def test_the_systems_own_attributes_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "listxattr", lambda *_, **__: ["security.selinux", "system.nfs4_acl"])

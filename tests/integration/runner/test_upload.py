@@ -120,7 +120,7 @@ def test_runs_go_there_once_with_the_key_in_the_environment_alone(store: Store, 
     assert len(stub.calls) == 1
 
 
-def test_what_did_not_get_there_is_said_and_sent_again(store: Store, stub: Stub) -> None:
+def test_a_failed_upload_is_reported_and_retried(store: Store, stub: Stub) -> None:
     stub.does("mark('fast.s0'); print('no such entity,', os.environ['WANDB_API_KEY'])")
     there, [trouble] = send(store, stub)
     assert there == ["fast.s0"]

@@ -161,7 +161,7 @@ TRAINED = "train/fast,seed=0"
 # ── What it leaves ───────────────────────────────────────────────────────────────────────────
 
 
-def test_it_trains_and_evaluates_what_the_spec_says(life: Life) -> None:
+def test_the_worker_trains_and_evaluates_what_the_spec_says(life: Life) -> None:
     result = life.to_the_end()
     assert (result.state, result.why, result.refused) == ("done", "", ())
     for name in RUNS:
@@ -173,7 +173,7 @@ def test_it_trains_and_evaluates_what_the_spec_says(life: Life) -> None:
     assert life.run("fast.s0").evaluated.bpb < life.run("slow.s0").evaluated.bpb - 0.5  # type: ignore[union-attr]
 
 
-def test_it_writes_nowhere_but_where_it_may(life: Life) -> None:
+def test_the_worker_writes_only_where_it_may(life: Life) -> None:
     top = {path.name for path in life.store.root.iterdir()}
     assert top == {"store.json", "records", "leases", "work", "steps", "texts", "cache"}
     attempt = life.out("t1").parent
@@ -255,7 +255,7 @@ def test_a_run_that_diverges_ends_with_its_step_and_the_others_are_scored(
     assert one.run("slow.s0").evaluated == life.run("slow.s0").evaluated
 
 
-def test_where_every_run_diverges_the_execution_has_failed(life: Life, tmp_path: Path) -> None:
+def test_an_execution_fails_if_every_run_diverges(life: Life, tmp_path: Path) -> None:
     text = ONE_SEED.replace(SLOW, "").replace("0.01,", "2.0e+30,")
     every = Life(declare(tmp_path / "x", text), Store(life.store.root), "all diverge")
     result = every.to_the_end()

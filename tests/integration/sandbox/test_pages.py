@@ -156,7 +156,7 @@ def test_a_pull_request_that_cannot_be_made_says_why(visitor: Visitor, sandbox: 
     assert "other" not in sandbox.world.git.branches()
 
 
-def test_who_may_not_push_declares_from_a_fork_and_it_is_played_on_the_page(
+def test_a_user_without_push_declares_from_a_fork_on_the_pages(
     visitor: Visitor, sandbox: Sandbox
 ) -> None:
     assert "sam:warm" in declare(visitor, persona="sam").text
@@ -269,7 +269,7 @@ def test_a_file_is_served_at_any_commit_and_never_as_a_page(
     assert "a.svg" in visitor.get(f"/commit/{sha}").text
 
 
-def test_what_is_not_there_is_a_page_in_words(visitor: Visitor) -> None:
+def test_a_missing_page_is_a_page_that_says_so(visitor: Visitor) -> None:
     for path in ("/issues/99", "/pull/1", "/runs/1", "/commit/none", "/comments/1/edit"):
         answer = visitor.get(path)
         assert answer.status_code == 404

@@ -82,7 +82,7 @@ def test_an_issue_is_opened_edited_closed_and_reopened(ada: Repository) -> None:
     assert ada.get_issue(1).closed_at is None
 
 
-def test_what_is_not_valid_is_refused_in_githubs_shape(ada: Repository) -> None:
+def test_an_invalid_request_gets_githubs_error_format(ada: Repository) -> None:
     with pytest.raises(GithubException) as empty:
         ada.create_issue("  ")
     assert refusal(empty) == (422, "Validation Failed")
@@ -231,7 +231,7 @@ def test_a_moved_clock_shows_in_the_date_and_in_what_is_made(sandbox: Sandbox, a
 # What is not there
 
 
-def test_what_the_sandbox_does_not_do_it_names(ask: Ask) -> None:
+def test_an_unsupported_operation_is_named(ask: Ask) -> None:
     answer = ask("PUT", "/branches/main/protection", json={})
     assert answer.status_code == 501
     assert answer.json()["message"] == (
@@ -245,7 +245,7 @@ def test_what_the_sandbox_does_not_do_it_names(ask: Ask) -> None:
      "/check-runs/99", "/git/blobs/" + "0" * 40, "/git/commits/nonsense", "/git/ref/heads/none",
      "/git/trees/none", "/contents/none.txt", "/compare/main...none", "/labels/none"],
 )  # fmt: skip
-def test_what_is_gone_is_a_404_in_json(ask: Ask, path: str) -> None:
+def test_a_missing_object_is_a_404_in_json(ask: Ask, path: str) -> None:
     answer = ask("GET", path)
     assert (answer.status_code, answer.json()["status"]) == (404, "404")
 

@@ -148,7 +148,7 @@ def test_a_refused_change_tells_nobody(sandbox: Sandbox, received: Received) -> 
     assert sandbox.issue(1).title == "A question"
 
 
-def test_whoever_receives_a_webhook_can_answer_at_once(tmp_path: Path) -> None:
+def test_a_webhook_receiver_can_call_the_sandbox_back(tmp_path: Path) -> None:
     """Delivery happens when the lock is free: the receiver's own change is made and told after."""
     told: list[str] = []
 

@@ -46,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "site", f"{of.id}.fast.s0"
 
 
-def test_of_a_million_points_the_spike_stays_and_the_page_says_how_many_are_drawn(
+def test_a_thinned_curve_of_a_million_points_keeps_its_spike(
     lab: tuple[Path, str],
 ) -> None:
     site, name = lab

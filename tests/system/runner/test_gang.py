@@ -64,7 +64,7 @@ def test_an_error_that_a_neighbours_loss_brought_about_is_a_loss() -> None:
     assert decide([felt, lost], 2, settled=False) == lost
 
 
-def test_whatever_has_ended_nobody_waits_for_nobody() -> None:
+def test_after_any_ends_the_gang_ends() -> None:
     for hows in itertools.product(("returned", "raised", "lost"), repeat=3):
         ends = [End(rank, how) for rank, how in enumerate(hows)]
         for count, settled in itertools.product(range(4), (False, True)):

@@ -49,7 +49,7 @@ def execution(answer: Result) -> str:
 
 
 @pytest.mark.long
-def test_what_does_not_need_a_broken_step_is_made(
+def test_steps_that_do_not_need_a_failed_step_are_made(
     ran: tuple[Path, Path, list[Result]],
 ) -> None:
     _, store, (broken, _) = ran
@@ -65,7 +65,9 @@ def test_what_does_not_need_a_broken_step_is_made(
 
 
 @pytest.mark.long
-def test_the_mended_one_makes_only_what_is_missing(ran: tuple[Path, Path, list[Result]]) -> None:
+def test_the_fixed_experiment_makes_only_missing_steps(
+    ran: tuple[Path, Path, list[Result]],
+) -> None:
     folder, store, (broken, mended) = ran
     assert mended.exit_code == 0, mended.output
     found = json.loads(ask("show", execution(mended), "--store", store, "--json").stdout)
@@ -95,7 +97,9 @@ def test_a_graph_is_drawn_for_a_terminal_and_for_a_page(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_ray_made_is_reproduced_bit_for_bit(ran: tuple[Path, Path, list[Result]]) -> None:
+def test_an_execution_on_ray_is_reproduced_bit_for_bit(
+    ran: tuple[Path, Path, list[Result]],
+) -> None:
     _, store, (_, mended) = ran
     again = ask("reproduce", execution(mended), "--store", store)
     assert again.exit_code == 0, again.output

@@ -156,9 +156,7 @@ def test_a_head_that_went_and_came_back_is_seen_where_no_delivery_told_of_it(
     assert [result["state"] for result in results(lab)] == ["done"]
 
 
-def test_what_cannot_be_looked_up_once_is_looked_up_again(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_look_up_is_repeated(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     pull = lab.propose()
     lab.die()  # and with it what it remembers
     with monkeypatch.context() as patch:
@@ -183,7 +181,7 @@ def test_a_review_of_a_commit_that_was_planned_twice_approves_neither(lab: Lab) 
     assert lab.trainer.submissions == []
 
 
-def test_what_is_no_part_of_the_plan_is_refused_and_posts_a_new_plan(lab: Lab) -> None:
+def test_an_invalid_subset_is_refused_and_posts_a_new_plan(lab: Lab) -> None:
     pull = lab.propose()
     lab.say("sam", pull, "/run learning_rate=1")
     assert len(lab.records("plans")) == 1  # nor is that for everybody
@@ -252,7 +250,7 @@ def test_the_policy_of_a_pull_request_permits_nobody_anything(lab: Lab) -> None:
     assert lab.trainer.submissions == []
 
 
-def test_who_may_is_what_the_policy_says_at_the_moment_of_the_command(lab: Lab) -> None:
+def test_permission_follows_the_policy_at_the_time_of_the_command(lab: Lab) -> None:
     set_policy(lab, "commands:\n  run: {roles: [], people: [sam]}\n")
     pull = lab.propose()
     lab.say("grace", pull, "/run")
@@ -279,7 +277,7 @@ def test_a_large_experiment_needs_a_second_person_who_has_no_part_in_it(lab: Lab
     assert len(execution["approvals"]) == 2
 
 
-def test_what_is_approved_is_set_aside_of_its_approvers_month(lab: Lab) -> None:
+def test_an_approval_reserves_from_its_approvers_month(lab: Lab) -> None:
     set_policy(lab, 'device_hours_per_person_and_month: {"*": 7}\n')
     lab.trainer.pace = 0
     pull, second = lab.propose(), from_a_fork(lab)

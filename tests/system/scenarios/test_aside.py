@@ -121,9 +121,7 @@ def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
     assert helped(lab) == 1
 
 
-def test_where_many_wait_the_one_that_raises_is_set_aside_and_no_other(
-    lab: Lab, poison: Poison
-) -> None:
+def test_only_the_raising_delivery_is_set_aside(lab: Lab, poison: Poison) -> None:
     poison.error = RuntimeError
     for body in ("/help", "poison", "/help"):
         lab.clock.advance(1)
@@ -134,7 +132,7 @@ def test_where_many_wait_the_one_that_raises_is_set_aside_and_no_other(
     assert found["said"]["message"]["body"] == "poison"
 
 
-def test_what_raises_on_a_push_does_not_keep_a_command_from_its_answer(
+def test_a_failing_push_does_not_block_the_answer_to_a_command(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = reconciler.decide
@@ -175,7 +173,7 @@ def test_an_exit_from_inside_does_not_end_the_loop(
 @pytest.mark.parametrize(
     "error", [RayError("Ray does not take it"), StoreFault("the disk is full")]
 )
-def test_for_what_is_not_its_doing_no_delivery_is_set_aside(
+def test_no_delivery_is_set_aside_for_a_failure_of_something_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     with a_lab(tmp_path, StubRay(pace=0)) as lab:

@@ -112,7 +112,7 @@ def mended(lab: Lab, pull: int, files: Mapping[str, bytes | None] = GOOD) -> Non
             "kind: h1000",
             "line 7, `resources.kind`: the lab has no devices of kind `h1000`",
         ),
-        ("[0, 1, 2]", "[0, 1, 1]", "line 8, `seeds`: a seed stands twice"),
+        ("[0, 1, 2]", "[0, 1, 1]", "line 8, `seeds`: a seed is here twice"),
         (
             "preregistration: 1",
             "preregistration: 7",
@@ -134,7 +134,7 @@ def mended(lab: Lab, pull: int, files: Mapping[str, bytes | None] = GOOD) -> Non
             "line 9, `arms`: the preregistration predicts something of the arm `slow`, "
             "which is not here; did you mean `slaw`?",
         ),
-        ("  fast: {}", "  fast: {}\n  fast: {}", "line 12: the key `fast` stands twice"),
+        ("  fast: {}", "  fast: {}\n  fast: {}", "line 12, `arms.fast`: this key is here twice"),
         (
             "text.txt",
             "../../warm.txt",
@@ -256,7 +256,7 @@ def test_a_huge_text_is_not_read(lab: Lab) -> None:
         (b"[" * 50_000, "line 1: it is nested deeper than 20 levels"),
     ],
 )
-def test_what_is_no_declaration_at_all_is_named(lab: Lab, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_declaration_is_named(lab: Lab, content: bytes, said: str) -> None:
     lab.preregister()
     pull = propose(lab, {**GOOD, FILE: content})
     assert f"{FILE}, {said}" in lab.last(pull)
@@ -273,7 +273,7 @@ def test_a_text_that_is_not_utf8_is_named(lab: Lab) -> None:
 def test_a_folder_without_a_declaration_is_named(lab: Lab) -> None:
     lab.preregister()
     pull = propose(lab, {"experiments/warm/text.txt": TEXT.encode()})
-    assert f"{FILE}, line 1: there is no such file" in lab.last(pull)
+    assert f"{FILE}: there is no such file" in lab.last(pull)
     mended(lab, pull)
 
 
@@ -360,7 +360,7 @@ def test_a_plan_that_waited_for_a_seal_is_made_when_the_thread_is_looked_at_agai
         (
             "So it is.",
             PREDICTIONS.replace('"< -0.05"', "less"),
-            "line 4, `expect`: 'less' is no set of numbers",
+            "line 4, `expect`: 'less' is not a range; write",
         ),
         (
             "So it is.",
@@ -455,7 +455,7 @@ def test_run_with_words_after_it_starts_nothing_and_shows_them_harmlessly(lab: L
     pull = lab.propose()
     lab.say("grace", pull, "/run --seeds=9 @sam #1")
     _, refusal, again = lab.comments(pull)
-    assert "`--seeds=9` is neither `arms=` nor `seeds=`; did you mean `seeds`? A command" in refusal
+    assert "`--seeds=9` is neither `arms=` nor `seeds=`; write `seeds=9`; `@sam` is" in refusal
     assert live(refusal) == [f"<!-- regatta: refused.{last_comment(lab, pull)}-0 -->"]
     assert again.startswith("### Plan 2")
     assert lab.trainer.submissions == []

@@ -59,7 +59,7 @@ def test_cancel_stops_the_execution_for_who_may_and_its_record_is_complete(lab: 
     assert labels(check(lab)) == ["Retry", "Re-plan"]
 
 
-def test_who_may_not_is_refused_in_words_and_the_execution_goes_on(lab: Lab) -> None:
+def test_a_press_without_permission_is_refused_and_the_execution_continues(lab: Lab) -> None:
     pull = begun(lab)
     press(lab, "ada", check(lab), "cancel")
     assert "`/cancel` by ada" in lab.last(pull)
@@ -69,7 +69,7 @@ def test_who_may_not_is_refused_in_words_and_the_execution_goes_on(lab: Lab) -> 
     assert [result["state"] for result in results(lab)] == ["done"]
 
 
-def test_who_may_not_press_a_button_does_not_use_it_up_for_who_may(lab: Lab) -> None:
+def test_a_refused_press_does_not_use_up_the_button(lab: Lab) -> None:
     begun(lab)
     run = check(lab)
     press(lab, "ada", run, "cancel")
@@ -79,7 +79,7 @@ def test_who_may_not_press_a_button_does_not_use_it_up_for_who_may(lab: Lab) -> 
     assert (result["state"], result["why"]) == ("cancelled", "cancelled by grace")
 
 
-def test_what_runs_can_be_stopped_while_the_policy_cannot_be_read(lab: Lab) -> None:
+def test_an_execution_can_be_cancelled_without_a_readable_policy(lab: Lab) -> None:
     pull = begun(lab)
     owner = lab.sandbox.world.owner.login
     lab.sandbox.commit(owner, "main", {policy_file.PATH: b"commands: ["}, "Policy")

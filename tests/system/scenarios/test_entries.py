@@ -128,7 +128,7 @@ def test_a_merge_brings_rows_and_a_wandb_run_on_the_board_is_not_entered_again(l
     assert [conclusion for _, conclusion in checks(lab)] == ["success", "success", "failure"]
 
 
-def test_one_who_replaces_his_own_file_enters_nothing_twice(lab: Lab) -> None:
+def test_replacing_ones_own_results_file_enters_nothing_twice(lab: Lab) -> None:
     lab.sandbox.merge("grace", enter(lab, results(CLEAN)))
     lab.settle()
     again = results(CLEAN | {"description": "described better"})
@@ -139,7 +139,7 @@ def test_one_who_replaces_his_own_file_enters_nothing_twice(lab: Lab) -> None:
     assert row.run.description == "described better"
 
 
-def test_what_is_closed_or_merged_elsewhere_brings_no_rows(lab: Lab) -> None:
+def test_a_closed_or_elsewhere_merged_pull_request_adds_no_rows(lab: Lab) -> None:
     pull = enter(lab, results(CLEAN))
     lab.sandbox.edit_issue("ada", pull, state="closed")
     lab.settle()

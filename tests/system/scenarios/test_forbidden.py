@@ -70,7 +70,7 @@ def test_without_check_runs_everything_else_is_done(lab: Lab, message: str) -> N
     assert lab.labels(1) == ["experiment: done"]
 
 
-def test_what_is_forbidden_is_asked_for_ever_more_seldom(lab: Lab) -> None:
+def test_a_forbidden_request_is_retried_with_growing_pauses(lab: Lab) -> None:
     always(lab, "POST", r"/check-runs$", NOT_PERMITTED)
     propose(lab)
     turn(lab, 600)
@@ -112,7 +112,7 @@ def test_a_check_run_that_another_app_made_keeps_no_result_back(lab: Lab, messag
     assert told(lab, "| execution | state |") == 1
 
 
-def test_while_one_picture_cannot_be_kept_a_command_is_answered(lab: Lab) -> None:
+def test_a_failing_picture_upload_does_not_delay_an_answer(lab: Lab) -> None:
     lab.propose()
     begun(lab)
     always(lab, "POST", r"/git/blobs$", "Server Error", 502)
@@ -128,7 +128,7 @@ def test_while_one_picture_cannot_be_kept_a_command_is_answered(lab: Lab) -> Non
 # ── Nothing can be seen ──
 
 
-def test_what_could_not_be_seen_for_a_while_is_said_afterwards(lab: Lab) -> None:
+def test_results_are_posted_after_a_period_of_404s(lab: Lab) -> None:
     lab.propose()
     begun(lab)
     always(lab, "*", r"^/repos/", "Not Found", 404)
@@ -143,7 +143,7 @@ def test_what_could_not_be_seen_for_a_while_is_said_afterwards(lab: Lab) -> None
     assert not [note for note in notes if note.startswith("failed")]
 
 
-def test_who_cannot_be_seen_is_not_taken_for_a_stranger(lab: Lab) -> None:
+def test_a_person_github_hides_is_not_treated_as_a_stranger(lab: Lab) -> None:
     lab.propose()
     lab.clock.advance(31)
     lab.sandbox.comment("grace", 2, "/run")
@@ -154,7 +154,7 @@ def test_who_cannot_be_seen_is_not_taken_for_a_stranger(lab: Lab) -> None:
     assert len(lab.trainer.submissions) == 1
 
 
-def test_what_is_gone_in_a_repository_that_can_be_seen_is_final(lab: Lab) -> None:
+def test_a_404_in_a_visible_repository_is_final(lab: Lab) -> None:
     lab.propose()
     always(lab, "POST", r"/issues/2/comments$", "Not Found", 404)
     say(lab, "sam", "/help")

@@ -129,7 +129,7 @@ STORMS: dict[str, list[tuple[float, Callable[[], Fault], bool]]] = {
 
 
 @pytest.mark.parametrize("name", STORMS)
-def test_whatever_github_does_the_thread_ends_the_same(
+def test_a_thread_ends_the_same_under_any_github_fault(
     name: str, undisturbed: dict[str, Any]
 ) -> None:
     storm = Storm(5, *STORMS[name])

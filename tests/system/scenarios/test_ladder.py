@@ -146,7 +146,7 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     assert "✗ refuted the relative error of eval/bpb of n4" in said
 
 
-def test_who_changes_an_upper_rung_after_a_lower_one_ran_has_another_ladder_than_the_sealed_one(
+def test_changing_an_upper_rung_changes_the_sealed_ladder(
     lab_of: Callable[[dict[str, float]], Lab],
 ) -> None:
     lab = lab_of(law())

@@ -100,7 +100,7 @@ def test_a_push_while_it_runs_is_shown_and_stops_nothing(lab: Lab) -> None:
     assert [result["state"] for result in results(lab)] == ["done"]
 
 
-def test_what_is_done_can_be_reproduced_and_is_compared(lab: Lab) -> None:
+def test_a_finished_execution_can_be_reproduced_and_is_compared(lab: Lab) -> None:
     pull = begun(lab)
     finish(lab)
     lab.say("grace", pull, "/reproduce")

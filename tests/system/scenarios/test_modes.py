@@ -42,7 +42,7 @@ def as_job(lab: Lab, headers: Mapping[str, str], body: bytes) -> actions_job.Eve
     )
 
 
-def test_what_a_server_did_is_not_done_again_by_actions_nor_the_other_way(
+def test_server_and_actions_do_not_repeat_each_others_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(charts, "png", lambda _: PIXEL)
@@ -150,7 +150,7 @@ def test_a_job_that_leads_says_that_github_is_away(lab: Lab) -> None:
     assert ended == "GitHub is away"
 
 
-def test_who_took_the_name_of_a_repository_that_moved_does_not_get_its_lab(lab: Lab) -> None:
+def test_a_repository_that_took_over_a_name_does_not_get_the_lab(lab: Lab) -> None:
     lab.preregister()
     github = lab.reconciler()._github
     catch_up.belongs(lab.store, github)
@@ -191,7 +191,7 @@ def test_a_job_lets_go_of_the_lease_so_that_the_next_begins_at_once(lab: Lab) ->
         {"GITHUB_EVENT_NAME": "issues", "GITHUB_EVENT_PATH": "/nowhere", "GITHUB_RUN_ID": "../1"},
     ],
 )
-def test_what_is_no_job_of_actions_is_refused_in_words(environment: dict[str, str]) -> None:
+def test_handle_outside_of_actions_is_refused_with_a_reason(environment: dict[str, str]) -> None:
     with pytest.raises(actions_job.NoEvent, match=r"GitHub Actions|cannot be read"):
         actions_job.event_of(environment)
 

@@ -62,7 +62,7 @@ def edits(lab: Lab) -> int:
 
 
 @IN_BOTH_MODES
-def test_where_uploads_work_a_result_is_one_comment_with_its_picture(lab: Lab) -> None:
+def test_a_result_is_one_comment_with_its_picture(lab: Lab) -> None:
     finished(lab)
     assert PICTURE.search(result(lab))
     assert FOLLOW not in result(lab)

@@ -120,7 +120,7 @@ def test_a_launch_rests_on_facts_of_its_own_moment(lab: Lab) -> None:
     assert [result["state"] for result in results(lab)] == ["voided"]
 
 
-def test_of_two_lost_answers_and_stale_lists_one_comment_stays(lab: Lab) -> None:
+def test_two_lost_answers_and_stale_lists_leave_one_comment(lab: Lab) -> None:
     for _ in range(2):
         lab.sandbox.faults.add(Fault("status_after", "POST", COMMENTS))
     lab.sandbox.faults.add(Fault("stale", "GET", COMMENTS, times=12, seconds=90))
@@ -128,9 +128,7 @@ def test_of_two_lost_answers_and_stale_lists_one_comment_stays(lab: Lab) -> None
     assert answers(lab, "`/run` by sam") == 1
 
 
-def test_of_two_of_githubs_clocks_one_may_be_ahead(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_githubs_clocks_may_differ(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lab.bot
     github = lab.bot._github
     real = github.now

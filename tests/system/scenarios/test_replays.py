@@ -62,7 +62,7 @@ WAYS = [by_another_id, by_the_same_id, by_the_file_of_an_event, by_the_apps_list
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("later", [0, WEEKS])
-def test_what_comes_again_changes_nothing(
+def test_a_repeated_delivery_changes_nothing(
     lab: Lab, way: Callable[[Lab, Delivery], None], later: int
 ) -> None:
     before = visible(lab)
@@ -74,7 +74,7 @@ def test_what_comes_again_changes_nothing(
     assert lab.records("inbox") == {}
 
 
-def test_nor_does_it_after_its_author_has_become_a_maintainer(lab: Lab) -> None:
+def test_a_repeated_delivery_changes_nothing_after_a_promotion(lab: Lab) -> None:
     before = visible(lab)
     lab.sandbox.set_role("sam", "maintain")
     lab.clock.advance(WEEKS)
@@ -84,7 +84,7 @@ def test_nor_does_it_after_its_author_has_become_a_maintainer(lab: Lab) -> None:
     assert visible(lab) == before
 
 
-def test_nor_does_it_in_a_new_life_of_the_bot(lab: Lab) -> None:
+def test_a_repeated_delivery_changes_nothing_after_a_restart(lab: Lab) -> None:
     before: dict[str, Any] = visible(lab)
     lab.die()
     lab.start()

@@ -55,7 +55,7 @@ def begin(lab: Lab) -> None:
     assert len(lab.trainer.submissions) == 1
 
 
-def test_what_ran_after_the_backup_is_neither_launched_nor_told_again(lab: Lab) -> None:
+def test_a_restored_store_launches_and_posts_nothing_again(lab: Lab) -> None:
     back_up(lab)
     begin(lab)
     lab.trainer.pace = None
@@ -120,7 +120,7 @@ def test_an_approval_of_the_backup_is_not_used_after_it(lab: Lab) -> None:
     assert [result["state"] for result in results] == ["voided"]
 
 
-def test_what_is_commanded_after_the_start_works(lab: Lab) -> None:
+def test_commands_after_a_restoration_work(lab: Lab) -> None:
     back_up(lab)
     path = {FILE: EXPERIMENT.replace("0.003,", "0.004,").encode()}
     lab.sandbox.commit("ada", "warm", path, "Other")

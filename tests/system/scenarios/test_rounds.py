@@ -63,7 +63,7 @@ def test_a_round_ends_however_many_threads_are_due(
     assert {looks.count(number) for number in (1, 2, 3)} <= {8, 9}  # each has its turn
 
 
-def test_what_another_process_took_is_found_while_there_is_much_to_do(
+def test_deliveries_of_another_process_are_found_under_load(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bot, looks = bot_of(lab), busy(lab, monkeypatch, seconds=1.0)

@@ -113,7 +113,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def test_it_is_well_and_ready(served: Served) -> None:
+def test_a_server_is_healthy_and_ready(served: Served) -> None:
     assert served.get("/healthz").text == "ok\n"
     assert served.get("/readyz").status_code == 200
 

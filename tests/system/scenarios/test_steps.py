@@ -99,7 +99,7 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     assert bpb(lab) == pytest.approx(scored)
 
 
-def test_what_steps_scored_is_on_the_board_and_each_step_on_their_page(
+def test_scores_of_steps_are_on_the_leaderboard_and_each_step_on_its_page(
     lab: Lab, tmp_path: Path
 ) -> None:
     lab.preregister(form_body(predictions=FAST_IS_BETTER))
@@ -255,7 +255,7 @@ def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) 
         assert "| `a` | made |" in lab.last(pull)
 
 
-def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab, tmp_path: Path) -> None:
+def test_a_python_declaration_is_read_from_its_lock_and_not_run(lab: Lab, tmp_path: Path) -> None:
     files = shipped()
     declared = files.pop("experiment.yaml").partition("title:")
     files["experiment.py"] = "raise SystemExit('run!')\n"

@@ -65,7 +65,7 @@ def test_a_command_that_was_missed_is_found_and_answered_once(lab: Lab) -> None:
     assert said(lab, "what it does") == 1
 
 
-def test_what_was_heard_is_not_found_again_under_another_name(lab: Lab) -> None:
+def test_a_known_comment_is_not_found_again_by_a_sweep(lab: Lab) -> None:
     lab.say("sam", 2, "/help")
     away(lab)
     back(lab)

@@ -82,7 +82,7 @@ def test_without_a_described_cluster_everything_begins_at_once(
         assert states(lab) == ["begun", "begun"]
 
 
-def test_the_second_waits_for_the_device_quotes_its_place_and_begins_when_the_first_has_ended(
+def test_a_second_execution_waits_shows_its_place_and_starts_after_the_first(
     lab_on: Callable[[str], Lab],
 ) -> None:
     lab = lab_on(ONE)
@@ -142,7 +142,7 @@ def test_two_of_one_pull_request_do_not_take_the_same_device(
     assert states(lab) == ["begun", "queued"]
 
 
-def test_who_waits_can_be_cancelled(lab_on: Callable[[str], Lab]) -> None:
+def test_a_waiting_execution_can_be_cancelled(lab_on: Callable[[str], Lab]) -> None:
     lab = lab_on(ONE)
     for name in ("one", "two", "three"):
         tell(lab, "grace", pull := propose(lab, name), "/run")
@@ -173,7 +173,7 @@ def test_nothing_is_lost_when_the_bot_is_restarted_while_others_wait(
     assert len(lab.trainer.submissions) == 3
 
 
-def test_who_is_over_budget_is_refused_in_words_and_has_it_back_when_a_run_has_ended(
+def test_a_person_over_budget_is_refused_until_a_run_ends(
     lab_on: Callable[[str], Lab],
 ) -> None:
     # Each is expected to take a little over a minute, and takes some seconds.
@@ -195,7 +195,9 @@ def test_who_is_over_budget_is_refused_in_words_and_has_it_back_when_a_run_has_e
     assert states(lab) == ["done", "done"]
 
 
-def test_what_no_pool_can_hold_is_refused_at_its_approval(lab_on: Callable[[str], Lab]) -> None:
+def test_a_plan_too_large_for_every_pool_is_refused_at_approval(
+    lab_on: Callable[[str], Lab],
+) -> None:
     lab = lab_on("pools: {nodes: {kind: h100, count: 8}}\n")
     tell(lab, "grace", pull := propose(lab, "one"), "/run")
     assert not lab.records("executions")

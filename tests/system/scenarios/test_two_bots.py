@@ -46,7 +46,7 @@ def both(lab: Lab, second: Second, seconds: int) -> None:
         lab.sleep(1)
 
 
-def test_what_the_follower_took_is_acted_on_by_the_leader(lab: Lab) -> None:
+def test_the_leader_acts_on_deliveries_of_a_follower(lab: Lab) -> None:
     second = Second(lab)
     assert second.bot.work() == 1.0  # it waits for its turn
     lab.gate = second.gate

@@ -194,7 +194,7 @@ def test_an_execution_that_ends_is_one_commit_with_its_records(tmp_path: Path, m
         assert len(more) == (1 if mode == "actions" else 2)
 
 
-def test_what_is_there_is_not_copied_again(copying: Copying) -> None:
+def test_records_on_the_branch_are_not_copied_again(copying: Copying) -> None:
     copying.work()
     tip = copying.git.ref(REF)
     for _ in range(2):
@@ -224,7 +224,7 @@ def test_a_lab_of_many_catches_up_oldest_first_and_leaves_room_for_answers(
     assert copying.clock.now() - began > timedelta(minutes=2)
 
 
-def test_where_it_is_switched_off_nothing_is_asked_or_written(copying: Copying) -> None:
+def test_a_switched_off_records_branch_sends_no_request(copying: Copying) -> None:
     copying.witness._on = False
     before = len(copying.sandbox.requests)
     copying.work()
@@ -234,7 +234,7 @@ def test_where_it_is_switched_off_nothing_is_asked_or_written(copying: Copying) 
 # ── Whatever happens ─────────────────────────────────────────────────────────────────────────
 
 
-def test_who_dies_anywhere_on_the_way_leaves_one_commit(copying: Copying) -> None:
+def test_a_crash_at_any_point_leaves_one_commit(copying: Copying) -> None:
     quiet = Dies(None)
     with fault_points.hooked(quiet):
         copying.work()
@@ -253,14 +253,14 @@ def test_who_dies_anywhere_on_the_way_leaves_one_commit(copying: Copying) -> Non
 
 
 @pytest.mark.parametrize("kind", ["status_after", "drop_after", "drop_before", "cut"])
-def test_of_a_lost_answer_one_commit_stays(copying: Copying, kind: str) -> None:
+def test_a_lost_answer_leaves_one_commit(copying: Copying, kind: str) -> None:
     copying.sandbox.faults.add(Fault(kind, "PATCH", "/git/refs/"))
     copying.work()
     assert commits(copying.sandbox) == [ROOT_COMMIT, f"{copying.id}: done"]
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_what_somebody_else_committed_meanwhile_stays(copying: Copying, first: bool) -> None:
+def test_commits_of_others_stay(copying: Copying, first: bool) -> None:
     """They push between the look at the branch and its move, once it is there, or make it."""
     git, writes = copying.git, 0
     if not first:
@@ -293,7 +293,7 @@ def test_a_branch_that_was_removed_begins_anew_with_what_ends_then(copying: Copy
     assert commits(copying.sandbox) == [ROOT_COMMIT, f"x{'1' * 16}: done"]
 
 
-def test_who_was_faster_with_the_same_execution_is_seen(copying: Copying) -> None:
+def test_a_copy_by_a_faster_process_is_noticed(copying: Copying) -> None:
     copying.witness._begin()
     other = Copying(copying.lab, copying.place)
     done = []
@@ -319,7 +319,7 @@ def test_who_was_faster_with_the_same_execution_is_seen(copying: Copying) -> Non
         ("/git/ref/", 409, '{"message": "Git Repository is empty."}'),
     ],
 )
-def test_what_github_refuses_is_said_once_and_tried_again_every_hour(
+def test_a_refused_copy_is_logged_once_and_retried_hourly(
     copying: Copying, caplog: pytest.LogCaptureFixture, path: str, status: int, body: str
 ) -> None:
     copying.broken("*", path, status, body, 10**6)
@@ -362,7 +362,7 @@ def test_a_github_that_stumbles_is_asked_again_soon(copying: Copying) -> None:
     assert timedelta(seconds=120) < copying.clock.now() - began < timedelta(minutes=15)
 
 
-def test_one_that_cannot_be_copied_does_not_keep_the_next(copying: Copying) -> None:
+def test_an_execution_that_cannot_be_copied_does_not_block_the_next(copying: Copying) -> None:
     (copying.another("x" + "0" * 16, 2001) / "execution.json").write_text("{}")
     copying.another("x" + "1" * 16, 2002)
     (copying.another("x" + "2" * 16, 2003) / "result.json").write_text("{}")
@@ -378,7 +378,7 @@ def test_one_that_cannot_be_copied_does_not_keep_the_next(copying: Copying) -> N
 # ── What is copied ───────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
+def test_large_records_go_in_parts_and_too_large_ones_are_named(
     copying: Copying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copying.work()
@@ -412,7 +412,7 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     assert len(commits(copying.sandbox)) == 2  # the result is none of the three
 
 
-def test_what_people_wrote_and_what_holds_a_secret_is_not_copied(copying: Copying) -> None:
+def test_peoples_texts_and_secrets_are_not_copied(copying: Copying) -> None:
     (copying.place / "records/inbox/secret.json").write_text('{"words": "said in private"}')
     record_of = copying.place / f"records/executions/{copying.id}/t1.claimed.json"
     nonce = json.loads(record_of.read_text())["nonce"]

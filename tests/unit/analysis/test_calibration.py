@@ -22,7 +22,7 @@ def test_the_brier_score_is_the_mean_square() -> None:
     assert calibration([verdict(0.5, "refuted")] * 7).brier == 0.25
 
 
-def test_what_is_inconclusive_scores_nothing_and_is_counted() -> None:
+def test_an_inconclusive_verdict_is_counted_without_a_score() -> None:
     found = calibration([verdict(0.9, "inconclusive")] * 3)
     assert (found.n, found.inconclusive, found.brier, found.bins) == (0, 3, None, ())
 

@@ -221,7 +221,7 @@ def test_an_exponents_interval_covers_it_as_often_as_it_says():
     assert missed <= 0.09 * (160 - refused)
 
 
-def test_what_is_found_by_search_is_rounded_so_that_another_machine_finds_the_same():
+def test_results_of_a_search_are_rounded_to_be_equal_on_all_machines():
     arms = ladder()
     found = judged(exponent("> 0", arms), along(arms), arms)
     for value in (found.estimate, *found.interval):

@@ -117,7 +117,7 @@ def test_runs_that_are_no_ladder_of_one_dial_are_refused_in_words(
     assert words in found.words
 
 
-def test_what_nobody_measured_is_no_axis() -> None:
+def test_an_unmeasured_quantity_is_no_axis() -> None:
     found = forecast([point(size) for size in SIZES], 1e21, axis="hardware_flops")
     assert isinstance(found, Refusal)
     assert "nobody measured the hardware FLOPs of x.w16.s0" in found.words

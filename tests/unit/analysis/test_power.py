@@ -71,7 +71,7 @@ def test_the_smallest_tolerance_is_confirmed_four_times_in_five(seeds: int) -> N
         ("1.9 ± 0.01", None, True, "asks for less than can be seen"),
     ],
 )
-def test_of_each_prediction_it_is_said_what_would_show(
+def test_the_detectable_difference_is_stated_per_prediction(
     expect: str, versus: str | None, too_little: bool, words: str
 ) -> None:
     prediction = synthetic.prediction(expect, versus=versus)
@@ -83,7 +83,7 @@ def test_of_each_prediction_it_is_said_what_would_show(
     assert power.of_prediction(prediction, SPREAD, 1) is None
 
 
-def test_what_is_not_known_beforehand_is_said() -> None:
+def test_an_unknown_power_is_stated() -> None:
     assert "is not known beforehand" in power.known(None, 3)
     assert "every prediction stays inconclusive" in power.known(SPREAD, 1)
     plan = synthetic.plan()

@@ -155,7 +155,7 @@ def at(moment: datetime, outcomes: list[Outcome]) -> which_runs_count.Review:
 
 @given(STORIES)
 @settings(max_examples=examples(30), deadline=None)
-def test_what_counts_once_counts_for_good_whatever_is_run_beside_it_or_later(
+def test_a_counted_execution_keeps_counting_whatever_runs_later(
     story: list[tuple[dict[str, Any], str, bool, int]],
 ) -> None:
     outcomes = [
@@ -175,7 +175,7 @@ def test_no_design_is_chosen_by_voiding_the_first_after_a_look_at_the_second() -
     assert whys(queued, tried) == ["not started", EXPLORATORY]
 
 
-def test_what_is_voided_after_a_verdict_does_not_change_which_design_was_sealed() -> None:
+def test_voiding_after_a_verdict_does_not_change_the_sealed_design() -> None:
     queued, waiting = ran(0, state="voided", took=180), ran(3, state="voided", arms=OTHER, took=62)
     answered = ran(4)
     assert whys(queued, replace(waiting, result=None), answered)[-1] is None
@@ -248,7 +248,7 @@ def test_another_design_is_shown_with_what_differs() -> None:
     assert found.deviations(found.weighed[0].outcome.execution.id) == ()
 
 
-def test_what_an_approval_left_out_of_its_plan_is_said() -> None:
+def test_a_review_lists_what_the_approval_left_out() -> None:
     one = ran(1)
     words = "Of the plan's 3 seeds it leaves out 2."
     narrowed = one.execution.model_copy(update={"deviations": (words,)})
@@ -336,7 +336,7 @@ def after(earlier: Outcome, *outcomes: Outcome) -> which_runs_count.Review:
     return review(Registration(SEAL, (), outcomes, known))
 
 
-def test_what_had_been_run_before_the_seal_was_not_foretold() -> None:
+def test_a_run_from_before_the_seal_does_not_test_a_prediction() -> None:
     looked = ran(-9, preregistration=None, predictions=())
     found = after(looked, ran(1))
     assert found.counted is None
@@ -359,7 +359,7 @@ def test_a_known_baseline_is_said_and_what_is_new_is_judged() -> None:
     )
 
 
-def test_how_often_a_run_is_saved_does_not_make_it_another_one() -> None:
+def test_the_checkpoint_interval_does_not_change_a_runs_identity() -> None:
     arms = {"a": planned_arm(rate=3e-4), "b": planned_arm()}
     saved = {
         name: arm.model_copy(update={"train": arm.train.model_copy(update={"checkpoint_every": 3})})

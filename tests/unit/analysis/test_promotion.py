@@ -67,7 +67,7 @@ def test_the_noise_of_speeds_is_in_the_interval() -> None:
         (([1.6] * 3, [1.5] * 3, (1e-300, 1e300)), "lie too far apart"),
     ],
 )
-def test_what_cannot_be_computed_is_inconclusive_in_words(
+def test_a_gate_that_cannot_be_computed_is_inconclusive_with_a_reason(
     given: tuple[object, ...], why: str
 ) -> None:
     found = gate(*given)

@@ -86,7 +86,7 @@ def test_the_lab_has_a_track_of_each_kind_on_a_text_that_it_ships() -> None:
         (SCALING, {}, "a projection takes 4 sizes, and here are 1"),
     ],
 )
-def test_what_is_not_ranked_says_why(track: Track, change: dict[str, Any], why: str) -> None:
+def test_an_unranked_row_says_why(track: Track, change: dict[str, Any], why: str) -> None:
     found = told(track, row("other", **change))["other"]
     assert found.rank is None
     assert why in found.why
@@ -110,7 +110,7 @@ def test_a_custom_row_is_ranked_by_measured_flops_whatever_it_declares() -> None
     assert found["liar"].value == 9e11
 
 
-def test_what_seeds_cannot_tell_apart_shares_a_rank() -> None:
+def test_rows_without_a_significant_difference_share_a_rank() -> None:
     found = told(
         BUDGET,
         row("a", figures=(1.90, 1.91, 1.92)),

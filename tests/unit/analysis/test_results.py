@@ -63,7 +63,7 @@ def test_a_shape_of_the_labs_own_is_counted_with_all_its_switches() -> None:
     assert "parameters" in {finding.rule for finding in found}
 
 
-def test_what_lacks_a_figure_is_left_out_and_named() -> None:
+def test_a_run_without_a_figure_is_left_out_and_named() -> None:
     found, left = results.runs(
         *ended(
             entered(0), entered(1, evaluated=None), entered(2, seconds=None), entered(3, void="no")
@@ -92,7 +92,7 @@ def test_a_figure_that_the_track_does_not_believe_is_not_written() -> None:
         assert words in str(error.value)
 
 
-def test_what_enters_nothing_or_runs_still_is_refused_in_words() -> None:
+def test_an_execution_without_entry_or_end_is_refused_with_a_reason() -> None:
     execution, result = ended()
     with pytest.raises(results.NoResults, match="has not ended"):
         results.runs(execution, None)

@@ -106,7 +106,9 @@ def test_hubers_curve_is_not_moved_by_one_bad_run() -> None:
         ({1e18: 2.0, 2e18: math.nan, 4e18: 1.8, 8e18: 1.7}, "no finite loss"),
     ],
 )
-def test_what_shows_no_law_is_refused_in_words(board: dict[float, float], words: str) -> None:
+def test_points_that_show_no_law_are_refused_with_a_reason(
+    board: dict[float, float], words: str
+) -> None:
     with pytest.raises(Refused, match=words):
         scaling.forecast(board, 1e21)
 
@@ -123,7 +125,7 @@ def test_what_shows_no_law_is_refused_in_words(board: dict[float, float], words:
         ({1e15: 0.5, 1e16: 0.45, 1e17: 0.42}, 1e18, "0.4200 is not above the stated floor of 0.6"),
     ],
 )
-def test_what_floats_cannot_carry_is_refused_in_words(
+def test_points_that_overflow_floats_are_refused_with_a_reason(
     board: dict[float, float], at: float, words: str
 ) -> None:
     with warnings.catch_warnings():
@@ -132,7 +134,7 @@ def test_what_floats_cannot_carry_is_refused_in_words(
             scaling.forecast(board, at)
 
 
-def test_of_three_points_the_floor_is_stated_and_the_interval_says_so() -> None:
+def test_with_three_points_the_floor_is_given_and_the_interval_says_so() -> None:
     found = scaling.forecast({1e18: 1.19, 1e19: 1.0, 1e20: 0.89}, 1e21)
     assert found.law.c == scaling.FLOOR
     assert found.law.sentence.endswith("+ 0.6000 (c stated)")
@@ -140,7 +142,7 @@ def test_of_three_points_the_floor_is_stated_and_the_interval_says_so() -> None:
     assert found.low < found.loss < found.high
 
 
-def test_what_is_left_out_moves_a_forecast() -> None:
+def test_leaving_out_a_size_moves_the_forecast() -> None:
     board, at, _ = next(boards(8, 0.003, 1))
     found = scaling.forecast(board, at)
     low, high = scaling.leave_one_out(board, at)

@@ -148,7 +148,7 @@ def test_a_shape_with_what_is_left_to_its_default_is_counted() -> None:
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_what_was_planted_is_found_and_nothing_else(what: str) -> None:
+def test_the_audit_finds_exactly_the_planted_faults(what: str) -> None:
     changed, rules = PLANTED[what]
     found = speedrun_file.audit({"ada/130m": entry(**changed)})
     assert {finding.rule for finding in found} == rules

@@ -320,7 +320,7 @@ def test_an_approval_that_no_longer_counts_is_not_the_second(
     assert asked(thread({**known, **policy_too}, approvals=approvals)).waits
 
 
-def test_the_second_person_is_told_the_line_that_says_the_same() -> None:
+def test_the_second_approver_is_told_the_line_to_type() -> None:
     newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(100)})
     both = thread(LARGE, plans=(PLAN, newer))
     assert f"has to comment `/run {CODE}`" in asked(both, CODE).waits
@@ -334,7 +334,7 @@ def test_the_second_person_is_told_the_line_that_says_the_same() -> None:
     assert asked(thread(small, approvals=first), line).approved
 
 
-def test_of_what_runs_once_more_the_second_person_is_told_to_say_that() -> None:
+def test_the_second_approver_of_a_repetition_is_told_its_command() -> None:
     approval = asked(thread())
     before = execution_of(thread(), approval)
     failed = record.Result(at=after(65), state="failed")
@@ -434,7 +434,7 @@ def execution_of(of: Thread, approval: Approval) -> record.Execution:
     return written.record
 
 
-def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
+def test_a_subset_is_recorded_as_a_deviation() -> None:
     slow = PLANNED.cost.model_copy(update={"seconds": (400.0, 1000.0)})
     plan = PLAN.model_copy(update={"plan": PLANNED.model_copy(update={"cost": slow})})
     part = record.Narrowing(arms=("fast",), seeds=(0, 1))
@@ -484,7 +484,7 @@ def test_two_people_are_needed_for_the_size_of_what_remains() -> None:
     assert rules_approval.words_of(held, execution)[-1].narrowing == part
 
 
-def test_what_remains_is_held_against_the_budget() -> None:
+def test_the_budget_counts_only_the_approved_subset() -> None:
     part = record.Narrowing(seeds=(0,))
     whole = {("refusal", GRACE, 1, None): "The budget is spent."}
     assert refused(thread(whole | within(part))) == "The budget is spent."
@@ -610,7 +610,7 @@ def test_a_newer_plan_of_the_same_commit_is_a_change_in_between() -> None:
     assert f"comment `/run {SECOND}`" in refused(both, "")
 
 
-def test_what_the_plan_was_made_of_is_no_push_in_between() -> None:
+def test_the_planned_push_itself_is_no_later_push() -> None:
     pushes = (Push(after(-30), OTHER), Push(after(0), HEAD))
     assert refused(thread(pushes=pushes), "") == ""
 

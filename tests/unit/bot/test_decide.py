@@ -208,7 +208,7 @@ def test_a_new_head_has_a_plan_and_a_known_one_has_not() -> None:
     assert written.path == "plans/7/2/2"
 
 
-def test_what_was_said_is_not_said_again() -> None:
+def test_a_posted_comment_is_not_posted_again() -> None:
     fresh = pull(said={})
     assert {str(a.key) for a in actions(fresh) if isinstance(a, Say | Check)} == {
         "plan.1",
@@ -221,7 +221,7 @@ def test_what_was_said_is_not_said_again() -> None:
     assert actions(claimed) == ()
 
 
-def test_what_is_recorded_is_not_recorded_again() -> None:
+def test_a_record_is_not_written_again() -> None:
     thread = pull(messages=(comment("/run"),))
     assert of_kind(Write, thread)[0].path == "approvals/7/2/50-0"
     assert of_kind(Write, thread, "approvals/7/2/50-0") == []
@@ -312,7 +312,7 @@ def test_a_status_is_edited_at_once_when_the_state_changes_and_else_every_half_m
     assert shown(replace(thread, now=NOW, shown={})) == {status, check}
 
 
-def test_what_was_never_said_is_not_edited() -> None:
+def test_a_comment_that_was_never_posted_is_not_edited() -> None:
     thread = pull(executions=(ran(started=True),))
     assert shown(thread) == set()
 

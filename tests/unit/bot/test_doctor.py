@@ -372,7 +372,7 @@ def test_a_deployment_where_all_is_well_passes(world: World) -> None:
     assert world.failing() == {}
 
 
-def test_what_lies_where_own_code_can_read_it_is_found(
+def test_the_doctor_finds_secrets_that_own_code_can_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bubblewrap, "_code", lambda: [world.root])
@@ -418,7 +418,7 @@ def test_labels_on_a_later_page_are_seen(world: World) -> None:
 
 
 @pytest.mark.parametrize("said", ["bubblewrap", "trusted", "none"])
-def test_where_own_code_runs_is_for_the_operator_to_say(world: World, said: str) -> None:
+def test_the_operator_chooses_the_isolation_of_own_code(world: World, said: str) -> None:
     world.bubblewrap = "it is not there"
     assert "bubblewrap" in world.failing()
     world.change(isolation=said)
@@ -433,7 +433,7 @@ def test_a_mere_token_is_said_to_make_no_check_runs(
     assert "no check runs" in world.found()["token"].words
 
 
-def test_where_github_is_away_the_rest_is_looked_at(world: World) -> None:
+def test_the_doctor_checks_the_rest_without_github(world: World) -> None:
     world.change(github_api="https://ray.test")
     world.ray_runs = False
     failing = world.failing()

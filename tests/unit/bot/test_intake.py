@@ -119,7 +119,7 @@ def test_a_button_is_a_command_about_the_execution_that_its_check_run_names() ->
     )
 
 
-def test_of_what_was_pressed_before_records_were_lost_only_cancel_counts() -> None:
+def test_of_presses_before_a_restoration_only_cancel_counts() -> None:
     ours = {Key("check", "x1"): Said(kind="check", id=13, at=None)}
     for identifier in ("cancel", "retry", "replan"):
         said = payloads.read("check_run", button(identifier))
@@ -191,7 +191,7 @@ def test_a_push_is_seen_whoever_pushed(kind: str) -> None:
         {"created_at": "0001-01-01T00:00:00+23:59"},
     ],
 )
-def test_what_nobody_can_be_named_for_commands_nothing(changes: dict[str, Any]) -> None:
+def test_a_comment_without_a_known_author_commands_nothing(changes: dict[str, Any]) -> None:
     said = payloads.read("issue_comment", comment(**changes))
     assert said
     assert said.thread
@@ -211,7 +211,7 @@ def test_what_nobody_can_be_named_for_commands_nothing(changes: dict[str, Any]) 
         comment() | {"action": ["created"]},
     ],
 )
-def test_what_is_not_for_the_lab_is_nothing(payload: Any) -> None:
+def test_a_payload_not_for_the_lab_is_ignored(payload: Any) -> None:
     assert payloads.read("issue_comment", payload) is None
 
 
@@ -271,7 +271,7 @@ def kept(store: Store, name: str, event: str, payload: Any) -> bool:
     return deliveries.keep(store, said.thread, name, said)
 
 
-def test_what_is_dealt_with_leaves_the_inbox_and_does_not_come_back(tmp_path: Path) -> None:
+def test_a_handled_delivery_leaves_the_inbox_for_good(tmp_path: Path) -> None:
     store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
     assert kept(store, "d-1", "issue_comment", comment())
     (only,) = deliveries.unhandled(store, id)
@@ -312,7 +312,7 @@ def test_messages_come_in_the_order_of_githubs_clock(tmp_path: Path) -> None:
     assert [message.id for message in found] == [10, 90, 20]
 
 
-def test_what_cannot_be_read_in_the_inbox_says_nothing_and_is_dealt_with(tmp_path: Path) -> None:
+def test_an_unreadable_delivery_is_handled_without_effect(tmp_path: Path) -> None:
     store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
     store.create(f"records/inbox/{REPOSITORY}/5/d-2.json", b'{"event": 5, "payload": []}')
     store.create(f"records/inbox/{REPOSITORY}/5/d-3.json", b"not json")

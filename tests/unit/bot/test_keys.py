@@ -62,7 +62,7 @@ def test_a_commands_key_says_what_the_command_stands_in() -> None:
 @pytest.mark.parametrize(
     "written", ["", "50", "x50-0", "50-", "50-0-7", "r50-cancel", "b13-0", "٣-0", "50-0\n", "-0"]
 )
-def test_what_is_no_commands_key_is_refused(written: str) -> None:
+def test_an_invalid_command_key_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match="no command's key"):
         CommandKey.parse(written)
 

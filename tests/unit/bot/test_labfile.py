@@ -71,7 +71,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         ("two_approvers_from: .inf\n", "line 1, `two_approvers_from`: must be a number"),
         ("two_approvers_from: 1e999\n", "line 1, `two_approvers_from`"),
         ("own: !!python/object:os.system {}\n", "line 1: the tag"),
-        ("own: true\nown: false\n", "line 2: the key `own` stands twice"),
+        ("own: true\nown: false\n", "line 2, `own`: this key is here twice"),
         ("own: &a true\nx: *a\n", "line 2: an alias"),
         ("own: [\n", "it is not YAML"),
     ],

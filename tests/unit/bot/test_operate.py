@@ -83,7 +83,7 @@ def _no_space(*_: object) -> bool:
     raise StoreFault("No space left on device")
 
 
-def test_what_an_unsigned_request_calls_its_event_makes_no_figure_of_its_own() -> None:
+def test_an_unsigned_event_name_creates_no_metric() -> None:
     for n in range(100):
         metrics.answered(f"made-up-{n}", 401, 0.001)
     text = generate_latest(metrics.REGISTRY).decode()

@@ -68,10 +68,10 @@ def test_a_command_takes_these_options_and_variables_and_no_others(command: str)
 
 
 @pytest.mark.parametrize("command", ["serve", "handle", "doctor"])
-def test_what_has_to_be_said_and_is_not_is_named(command: str) -> None:
+def test_a_missing_required_setting_is_named(command: str) -> None:
     told = CliRunner().invoke(app, [command, "--repository", "lab/lab"])
     assert told.exit_code == 2
-    assert "Missing option '--ray-address'" in told.output
+    assert "--ray-address is missing; write " in told.output
     unknown = {"REGATTA_RAY_ADDRESS": "http://127.0.0.1:9", "REGATTA_ISOLATION": "chroot"}
     told = CliRunner().invoke(app, [command, "--repository", "lab/lab"], env=unknown)
     assert told.exit_code == 2
@@ -91,7 +91,7 @@ def test_no_secret_stands_in_what_shows_the_settings(
     assert not [secret for secret in held if secret in shown]
 
 
-def test_what_a_command_has_no_option_for_is_not_read_for_it(
+def test_a_command_ignores_settings_without_its_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "set_up", lambda *_, **__: None)

@@ -146,7 +146,7 @@ def test_a_cancel_that_was_granted_stops_nothing_that_began_after_it() -> None:
     assert [w.path for w in writes(thread)] == []
 
 
-def test_what_is_answered_asks_for_nobodys_role() -> None:
+def test_an_answered_command_asks_for_nobodys_role() -> None:
     for what in ("cancel", "plan"):
         thread = pull(
             messages=(comment(f"/{what}"),),
@@ -172,12 +172,12 @@ def reactions_of_due(thread: Thread) -> set[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("body", ["/status", "/help", "/status\n/help"])
-def test_what_anybody_may_ask_gets_its_answer_and_a_rocket(body: str) -> None:
+def test_a_command_for_anybody_gets_its_answer_and_a_rocket(body: str) -> None:
     assert (50, "rocket") in reactions(pull(messages=(comment(body, SAM),)))
 
 
 @pytest.mark.parametrize("via", ["review", "button"])
-def test_what_cannot_take_a_reaction_gets_none(via: Any) -> None:
+def test_a_review_and_a_button_get_no_reaction(via: Any) -> None:
     message = replace(comment("/cancel", id=60), via=via, identifier="cancel")
     thread = running(messages=(message,))
     assert reactions(thread) == set()
@@ -274,7 +274,7 @@ def test_a_retry_approves_the_plan_of_what_came_to_nothing_anew(state: str, argu
         (f"/reproduce {EXECUTION}", "failed", "`/retry` does"),
     ],
 )
-def test_what_cannot_run_once_more_is_refused_in_words(body: str, state: str, why: str) -> None:
+def test_a_command_to_repeat_is_refused_with_a_reason(body: str, state: str, why: str) -> None:
     thread = replace(over(state), messages=(comment(body, id=80),))
     (refused,) = approvals_of(thread)
     assert not refused.approved
@@ -312,7 +312,7 @@ def test_a_retry_of_what_runs_again_already_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("may", "state"), [("retry", "queued"), ("run", "voided")])
-def test_who_may_retry_and_not_run_has_a_retry_launched(may: Any, state: str) -> None:
+def test_permission_to_retry_suffices_for_a_retry(may: Any, state: str) -> None:
     nobody = Permitted(roles=())
     only = {"run": nobody, "retry": nobody, may: Permitted(roles=(), people=("grace",))}
     known = {**KNOWN, ("policy",): Policy(sha="f" * 40, commands=only)}
@@ -415,7 +415,7 @@ def propose_shows(thread: Thread) -> list[Show]:
         ("event-file", False, 25, False),
     ],
 )
-def test_what_a_sweep_found_edited_or_old_is_to_be_typed_again(
+def test_an_edited_or_old_command_from_a_sweep_must_be_typed_again(
     heard: Any, edited: bool, hours: int, again: bool
 ) -> None:
     message = replace(comment("/cancel", id=60), heard=heard, edited=edited)
@@ -427,7 +427,7 @@ def test_what_a_sweep_found_edited_or_old_is_to_be_typed_again(
     assert ((60, "eyes") in reactions(thread)) is not again
 
 
-def test_what_was_answered_is_not_to_be_typed_again() -> None:
+def test_an_answered_command_need_not_be_typed_again() -> None:
     message = replace(comment("/cancel", id=60), heard="sweep")
     known = {CommandKey.parse("60-0"): answered("60-0", "cancel", yes=False, why="no")}
     thread = running(messages=(message,), now=message.at + timedelta(days=9), answered=known)

@@ -69,7 +69,7 @@ class Player:
             self.now += wait
 
 
-def test_who_may_not_write_is_told_when_it_may() -> None:
+def test_a_refused_write_is_told_when_to_ask_again() -> None:
     player = Player()
     for n in range(80):
         assert player.ask(f"a{n}", ANSWER) == 0
@@ -93,7 +93,7 @@ def test_figures_leave_room_for_answers() -> None:
         assert player.ask(f"answer {n}", ANSWER) == 0
 
 
-def test_of_two_that_wait_the_more_important_and_then_the_older_is_first() -> None:
+def test_waiting_writes_go_by_importance_then_age() -> None:
     player = Player(Pace(((10.0, 5),)))
     for n in range(5):
         player.until_written(f"{n}", ANSWER)
@@ -108,7 +108,7 @@ def test_of_two_that_wait_the_more_important_and_then_the_older_is_first() -> No
     assert [what for _, what in player.written[5:]] == ["answer", "older", "newer"]
 
 
-def test_what_is_not_wanted_any_more_holds_nobody_up() -> None:
+def test_an_abandoned_write_blocks_nobody() -> None:
     player = Player(Pace(((10.0, 1),)))
     player.until_written("first", ANSWER)
     assert player.ask("gone", ANSWER)
@@ -116,7 +116,7 @@ def test_what_is_not_wanted_any_more_holds_nobody_up() -> None:
     assert player.ask("next", ANSWER) == 0
 
 
-def test_what_waits_grows_in_importance() -> None:
+def test_a_waiting_write_grows_in_importance() -> None:
     player = Player(Pace(((60.0, 10),)))
     asked_at = player.now
     assert [player.ask(f"figure {n}", FIGURES) for n in range(5)] == [0] * 5

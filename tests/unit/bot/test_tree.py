@@ -76,7 +76,7 @@ def test_a_repository_of_sha256_is_compared_likewise() -> None:
         ("000000", "is of the odd mode 000000; write 100644"),
     ],
 )
-def test_what_is_no_regular_file_is_refused_unread(mode: str, words: str) -> None:
+def test_a_non_regular_file_is_refused_unread(mode: str, words: str) -> None:
     found, answers = a_tree(("a.py", "100644", b"a"), ("data.bin", mode, b"x"))
     for look in (found.check, lambda: found.fetch("data.bin")):
         with pytest.raises(Unfit, match=f"^{FOLDER}/data.bin {words}"):

@@ -136,7 +136,7 @@ def test_a_missing_or_odd_delivery_id_is_refused(hall: Hall, delivery: str | Non
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000])
-def test_what_is_no_json_is_refused(hall: Hall, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(hall: Hall, body: bytes) -> None:
     assert hall.receive(body)[0] == 400
 
 
@@ -165,7 +165,7 @@ def test_what_is_no_json_is_refused(hall: Hall, body: bytes) -> None:
         payload(issue={"number": None}),
     ],
 )
-def test_what_concerns_no_thread_of_ours_is_acknowledged_and_dropped(hall: Hall, body: Any) -> None:
+def test_a_delivery_about_no_thread_is_acknowledged_and_dropped(hall: Hall, body: Any) -> None:
     assert hall.receive(body) == DROPPED
     assert hall.kept() == []
     assert hall.woken == []
@@ -203,9 +203,7 @@ def test_each_event_that_is_heard_wakes_its_thread(hall: Hall, event: str, actio
 
 
 @pytest.mark.parametrize("event", LAB)
-def test_what_happens_to_the_repository_or_the_installation_is_told_and_kept_by_nobody(
-    hall: Hall, event: str
-) -> None:
+def test_a_repository_event_wakes_the_lab_and_is_not_stored(hall: Hall, event: str) -> None:
     told = []
     hall.gate = dataclasses.replace(hall.gate, lab=told.append)
     for action in sorted(HEARD[event]):
@@ -316,7 +314,7 @@ def posted(hall: Hall, *pieces: bytes, length: int | None) -> list[Message]:
         ((b"x" * 100,), webhook.MAX_BYTES, 408),
     ],
 )
-def test_what_is_too_long_or_does_not_come_is_refused(
+def test_a_body_that_is_too_long_or_late_is_refused(
     hall: Hall,
     monkeypatch: pytest.MonkeyPatch,
     pieces: tuple[bytes, ...],

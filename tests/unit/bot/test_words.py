@@ -352,7 +352,7 @@ def _as_such(letter: str) -> str:
 
 
 @pytest.mark.parametrize("said", [escape.text, escape.prose, escape.code, escape.fenced])
-def test_what_is_hidden_or_turns_the_text_around_is_shown_as_such(
+def test_invisible_and_bidi_characters_are_shown_by_name(
     said: Callable[[str], str],
 ) -> None:
     for letter in HIDDEN:
@@ -361,7 +361,7 @@ def test_what_is_hidden_or_turns_the_text_around_is_shown_as_such(
         assert f"{ord(letter):x}" in shown
 
 
-def test_what_is_shown_of_emoji_stays() -> None:
+def test_emoji_stay() -> None:
     for word in ("❤️", "👩\u200d🔬", "🏳️\u200d🌈", "👍🏽\u200d", "☎︎"):
         assert escape.text(word) == word
     assert "\u200d" not in escape.text("a\u200db")
@@ -424,7 +424,7 @@ def test_half_a_character_that_cannot_be_sent_is_left_out() -> None:
     assert escape.text("a\ud800b") == escape.code("a\udfffb") == escape.prose("a\ud8ffb") == "ab"
 
 
-def test_what_is_long_is_cut_with_an_ellipsis() -> None:
+def test_long_text_is_cut_with_an_ellipsis() -> None:
     assert escape.text("x" * 400) == "x" * 299 + "…"
     assert escape.prose("x" * 700) == "x" * 599 + "…"
     assert escape.code("x" * 130) == "x" * 119 + "…"
@@ -511,7 +511,7 @@ def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bo
     assert re.search(r"… and \d+ more", result_comment.result(thread, ran))
 
 
-def test_what_is_cut_is_linked_to_where_all_of_it_is() -> None:
+def test_cut_text_links_to_the_whole() -> None:
     plan = large_plan()
     planned = record.PlanRecord(
         repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan
@@ -700,7 +700,7 @@ def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
     assert "No forecast of `b`, `c`, `d` and 1 more: they are too few." in body
 
 
-def test_where_no_arm_is_foretold_one_line_says_why() -> None:
+def test_one_line_says_why_no_arm_has_a_forecast() -> None:
     body = plan_comment.plan(foretelling(no_forecast=dict.fromkeys("abcde", "they are too few")))
     assert "No forecast: they are too few." in body
     assert body.count("forecast") == 1
@@ -713,6 +713,6 @@ def test_a_result_says_how_the_labs_forecast_came_out() -> None:
     assert "| `fast` | 2.5000 (2.4000 to 2.6000) | 2.5000 (seed 0) | inside, +0.00 % |" in body
 
 
-def test_how_sure_somebody_is_stands_on_one_line() -> None:
+def test_a_confidence_is_never_broken_across_lines() -> None:
     planned = synthetic.plan(predictions=[synthetic.prediction()], preregistration=1)
     assert "**< -0.05** — 80\u00a0%\u00a0sure" in plan_comment.plan(foretelling(plan=planned))

@@ -32,7 +32,7 @@ def test_multiples_of_keep_every_stay_too(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "20", "25"]
 
 
-def test_where_nothing_is_saved_nothing_is_newest(tmp_path: Path) -> None:
+def test_without_a_save_there_is_no_newest_checkpoint(tmp_path: Path) -> None:
     assert latest(tmp_path) is None
     assert latest(tmp_path / "nowhere") is None
 

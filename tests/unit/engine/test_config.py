@@ -33,7 +33,7 @@ def refused(schema: type[BaseModel], values: dict[str, Any]) -> tuple[str, str]:
     return str(error["loc"][0]), error["msg"]
 
 
-def test_what_is_left_out_has_the_stated_defaults() -> None:
+def test_missing_keys_have_the_stated_defaults() -> None:
     model, train = ModelConfig(**MODEL), TrainConfig(**TRAIN)
     assert (model.num_kv_heads, model.vocab_size, model.head_dim) == (4, 256, 32)
     assert train.checkpoint_every == 16
@@ -165,7 +165,7 @@ def test_a_span_is_a_fraction_or_a_number_of_steps() -> None:
     assert [span_steps(span, 5) for span in (0.1, 0.3, 0.5)] == [0, 2, 2], "ties to even"
 
 
-def test_what_depends_on_a_choice_has_its_default_with_that_choice() -> None:
+def test_a_dependent_default_follows_its_choice() -> None:
     wsd, muon = (
         TrainConfig(**TRAIN, **choice) for choice in ({"lr_schedule": "wsd"}, {"optimizer": "muon"})
     )

@@ -164,7 +164,7 @@ def test_a_manifest_that_does_not_fit_is_refused(
         TokenStore.open(built)
 
 
-def test_what_is_no_store_is_refused(built: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_token_store_is_refused(built: Path, tmp_path: Path) -> None:
     for place in (tmp_path / "nowhere", "memory://nowhere/at/all"):
         with pytest.raises(WrongTokens, match="there is no token store at"):
             TokenStore.open(place)

@@ -88,7 +88,7 @@ def test_documents_come_before_the_rest_is_read(tmp_path: Path) -> None:
         ("missing.parquet", None, "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_file_and_line(
+def test_an_unreadable_document_is_refused_with_file_and_line(
     tmp_path: Path, name: str, content: bytes | None, sentence: str
 ) -> None:
     if content is not None:

@@ -18,7 +18,7 @@ def unigram(tokens_BS: np.ndarray) -> np.ndarray:
 # ── Any function ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_knows_nothing_needs_log2_of_the_vocabulary_for_each_token() -> None:
+def test_a_uniform_model_scores_log2_of_the_vocabulary_per_token() -> None:
     found = score(lambda tokens_BS: np.zeros((*tokens_BS.shape, 40)), WINDOWS, ALL, BYTES)
     num_bytes = int(BYTES[WINDOWS[:, 1:]].sum())
     assert num_bytes != 40
@@ -58,7 +58,7 @@ def test_scores_are_made_probabilities_here() -> None:
     assert boasting.loss == pytest.approx(honest.loss, rel=1e-4)
 
 
-def test_who_looks_ahead_is_refused() -> None:
+def test_a_model_that_looks_ahead_is_refused() -> None:
     def peeking(tokens_BS: np.ndarray) -> np.ndarray:
         ahead_BS = np.concatenate((tokens_BS[:, 1:], tokens_BS[:, :1]), axis=1)
         return 9.0 * np.eye(40)[ahead_BS]

@@ -121,7 +121,7 @@ def test_a_flash_kernel_keeps_no_probabilities() -> None:
          "spread evenly over data 2 × fsdp 8 = 16 groups of devices; make it a multiple of 16"),
     ],
 )  # fmt: skip
-def test_what_a_mesh_does_not_divide_is_named_with_a_remedy(
+def test_a_misfit_of_the_mesh_is_named_with_a_remedy(
     mesh: MeshConfig, field: str, remedy: str
 ) -> None:
     found = dict(misfits(mesh, model=MODEL, train=TRAIN))
@@ -175,7 +175,7 @@ def test_out_of_memory_says_what_was_asked_for_and_what_would_fit() -> None:
 
 
 @pytest.mark.parametrize("available", [20 * GIB, 40 * GIB, 80 * GIB, 300 * GIB])
-def test_what_is_said_to_fit_does(available: int) -> None:
+def test_suggested_changes_really_fit(available: int) -> None:
     for choice in memory.choices(LARGE, SEQUENCES, EIGHT, "gpu", available):
         assert choice.total <= available
         train, compute = SEQUENCES, EIGHT
@@ -192,7 +192,7 @@ def test_what_is_said_to_fit_does(available: int) -> None:
         assert footprint(LARGE, train, compute, "gpu").total == choice.total
 
 
-def test_where_nothing_fits_that_is_said() -> None:
+def test_the_message_says_when_no_change_fits() -> None:
     error = "RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes."
     tiny_device = what_fits(
         changed(LARGE, hidden_dim=4096 * 509), SEQUENCES, EIGHT, error, GIB, "gpu"

@@ -86,7 +86,7 @@ def test_a_document_goes_where_it_leaves_the_least_room() -> None:
     ]
 
 
-def test_of_too_many_open_rows_the_fullest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fullest_of_too_many_open_rows_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "OPEN_ROWS", 2)
     rows = best_fit([(0, 9), (1, 12), (2, 10), (3, 7), (4, 6)], 16)
     assert next(rows) == [(1, 12)]  # (1, 4) would still have fitted

@@ -54,7 +54,7 @@ def test_a_phase_that_repeats_what_holds_changes_no_rate() -> None:
     assert curve(config(repeated, **flat)) == curve(config(**flat))
 
 
-def test_what_a_phase_does_not_name_is_as_before_and_filled_in() -> None:
+def test_a_phase_keeps_the_keys_it_does_not_name() -> None:
     phased = config(
         {"at": 5, "learning_rate": 0.2},
         {"at": 10, "adam_learning_rate": 0.5, "lr_schedule": "wsd"},
@@ -112,7 +112,7 @@ def test_phases_that_cannot_be_are_refused_where_they_stand(
     assert sentence in next(words for loc, words in found.items() if loc == where[:3])
 
 
-def test_what_is_amiss_elsewhere_is_said_once() -> None:
+def test_phases_do_not_repeat_a_problem_elsewhere() -> None:
     with pytest.raises(ValidationError) as it:
         config({"at": 9, "warmup": 1}, learning_rate=-1)
     assert [error["loc"] for error in it.value.errors()] == [("learning_rate",)]

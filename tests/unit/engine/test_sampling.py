@@ -171,7 +171,7 @@ def test_shares_are_whole_and_next_to_the_weights(weights: list[float], total: i
         assert abs(count - total * weight / sum(weights)) < 1 + 1e-6
 
 
-def test_what_is_left_goes_to_the_largest_remainders() -> None:
+def test_the_rest_goes_to_the_largest_remainders() -> None:
     assert apportion([1, 1, 1], 8) == [3, 3, 2]
     assert apportion([5, 3, 2], 10) == [5, 3, 2]
     assert apportion([0.5, 0.25, 0.25], 1024) == [512, 256, 256]
@@ -230,7 +230,7 @@ def test_a_weight_without_a_row_in_a_block_is_refused_with_a_block_that_would_do
     assert Sampler(mixture, 0, 2, 8, block=5002).block_counts == [5001, 1]
 
 
-def test_what_cannot_be_sampled_is_refused() -> None:
+def test_impossible_samplings_are_refused() -> None:
     Sampler(np.zeros(9, np.uint8), 0, 2, 8).rows(1, range(2))
     with pytest.raises(WrongTokens, match="8 tokens and a window of seq_len 8 needs 9"):
         Sampler(np.zeros(8, np.uint8), 0, 2, 8)

@@ -64,7 +64,7 @@ def test_a_file_keeps_its_last_lines_for_validation(tmp_path: Path) -> None:
     assert text.validation == "".join(lines[-10:]).encode()  # exactly 1/32, on a line's start
 
 
-def test_the_cut_moves_on_to_the_next_line(tmp_path: Path) -> None:
+def test_the_split_starts_at_the_beginning_of_a_line(tmp_path: Path) -> None:
     (tmp_path / "poem.txt").write_text("a" * 950 + "\n" + "b" * 30 + "\n" + "c" * 18)
     assert read_text("poem.txt", tmp_path).validation == b"c" * 18
 
@@ -258,7 +258,7 @@ def test_a_byte_level_one_that_changes_the_text_says_so() -> None:
     np.testing.assert_array_equal(Tokenizer(prefixed.to_str()).token_bytes, BPE.token_bytes)
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_tokenizer_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     for content in (b"{}", b"no JSON", b"\xff", b"[1]"):
         path.write_bytes(content)

@@ -56,7 +56,7 @@ def test_recorded_requests_are_described_by_github_and_hold_no_secret(name: str)
         assert known.request_complaint(asked["method"], url.path, url.query, body) is None
 
 
-def test_what_is_kept_of_an_answer_is_never_a_token() -> None:
+def test_cassettes_contain_no_token() -> None:
     answer = {
         "headers": {"Date": ["now"], "Set-Cookie": ["a secret"], "X-OAuth-Scopes": ["repo"]},
         "body": {"string": json.dumps({"token": "ghs_secret", "expires_at": "x"}).encode()},

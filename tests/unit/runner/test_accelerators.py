@@ -44,7 +44,7 @@ def test_a_device_that_jax_cannot_see_names_the_extra_that_installs_its_code(
         (a_tpu, "tpu", "libtpu"),
     ],
 )
-def test_where_its_code_is_installed_nothing_is_said(
+def test_no_advice_if_the_extra_is_installed(
     machine: Path,
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[Path], None],

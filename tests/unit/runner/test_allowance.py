@@ -41,7 +41,7 @@ def test_the_limit_is_generous_and_an_hour_at_least() -> None:
     assert limits.limit_seconds(plan.model_copy(update={"cost": slow}), 4.0) == 40_000
 
 
-def test_what_nobody_can_estimate_has_the_limit_of_the_policy_on_top() -> None:
+def test_work_without_an_estimate_adds_the_policys_limit() -> None:
     plan = synthetic.plan()
     unknown = plan.cost.model_copy(update={"uncounted": 1})
     assert limits.limit_seconds(plan.model_copy(update={"cost": unknown}), 4.0) == 5 * 3600
@@ -205,7 +205,7 @@ def test_the_ledger_knows_what_is_set_aside_and_what_was_used(tmp_path: Path) ->
     assert list(ledger.spendings()) == [taking(0.5, ended=ended)] == list(Ledger(store).spendings())
 
 
-def test_what_was_voided_before_it_began_has_taken_nothing(tmp_path: Path) -> None:
+def test_an_execution_voided_before_its_start_used_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     execution = synthetic.execution(synthetic.plan(), "x0")
     record.write(store, "executions/x0/execution", execution)
@@ -213,7 +213,7 @@ def test_what_was_voided_before_it_began_has_taken_nothing(tmp_path: Path) -> No
     assert list(Ledger(store).spendings()) == []
 
 
-def test_what_was_started_by_hand_counts_for_nobody(tmp_path: Path) -> None:
+def test_a_run_by_hand_counts_for_nobodys_budget(tmp_path: Path) -> None:
     store = Store(tmp_path)
     record.write(
         store, "executions/x0/execution", synthetic.execution(synthetic.plan(), "x0", pull=None)

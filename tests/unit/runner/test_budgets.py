@@ -16,14 +16,14 @@ def test_approval_sets_aside_what_is_expected_and_the_end_gives_the_rest_back() 
     assert queue.use(("ada", "h100")).committed == 2 * HOUR
 
 
-def test_what_is_withdrawn_while_it_waits_gives_all_back() -> None:
+def test_a_withdrawn_run_releases_its_whole_reservation() -> None:
     queue = queue_of(request("a", seconds=3 * HOUR))
     queue.finish("a", HOUR)
     assert queue.use(("ada", "h100")).committed == 0
     assert started(queue, HOUR) == {}
 
 
-def test_what_the_budget_has_no_room_for_is_refused_in_words() -> None:
+def test_a_run_over_budget_is_refused_with_a_reason() -> None:
     queue = queue_of(request("a", seconds=7 * HOUR), policy=ADAS_TEN)
     with pytest.raises(Refused) as refused:
         admit([request("b", seconds=4 * HOUR)], queue, FOUR, ADAS_TEN)
@@ -84,7 +84,7 @@ def test_two_that_lack_something_do_not_take_the_same_room() -> None:
     assert list(started(queue, 2 * HOUR, policy=ADAS_TEN)) == ["a"]
 
 
-def test_who_has_no_budget_holds_nobody_up() -> None:
+def test_a_person_without_budget_blocks_nobody() -> None:
     queue = queue_of(request("a", seconds=10 * HOUR, count=1), policy=ADAS_TEN)
     go(queue, policy=ADAS_TEN)
     queue.preempt("a", HOUR, seconds=10 * HOUR)

@@ -52,7 +52,7 @@ def test_version_1_has_a_group_for_each_controller(tmp_path: Path, of: Path) -> 
 
 
 @pytest.mark.parametrize("handed", [(), ("cpu",)])
-def test_where_nothing_is_handed_on_nothing_is_held(
+def test_without_delegated_cgroups_no_limit_is_set(
     tmp_path: Path, of: Path, handed: tuple[str, ...]
 ) -> None:
     group(tmp_path / "user.slice", *handed)

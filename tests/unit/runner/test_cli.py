@@ -16,7 +16,7 @@ from bot.cli.main import app
 from engine.config import memory
 from engine.config.schema import ComputeConfig
 from runner.analysis import power
-from runner.cli import ending, local_run, main
+from runner.cli import commands, local_run, main
 from runner.execution import local_ray
 from runner.lib import paths
 from runner.schema import record
@@ -156,9 +156,10 @@ def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: L
     assert "2 arms × 1 seed = 2 runs" in answer.stdout
     assert local.started == 0
     assert (
-        ask("run", folder, "--seed", 7, "--dry-run").stderr == "--seed: the plan has no seed `7`.\n"
+        ask("run", folder, "--seed", 7, "--dry-run").stderr
+        == "--seed: the plan has no seed `7`; it has 0, 1.\n"
     )
-    assert "say all of it with --only" in ask("run", folder, "--seed", 1, "--only", "x").stderr
+    assert "write all with --only" in ask("run", folder, "--seed", 1, "--only", "x").stderr
 
 
 def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path
 
 def test_every_command_has_its_panel_and_the_version_is_told() -> None:
     known = [name for name, _ in get_command(app).commands.items()]
-    assert sorted(known) == sorted(ending.ORDER)
+    assert sorted(known) == sorted(commands.ORDER)
     assert ask("--version").stdout.startswith("regatta ")
     assert ask("-h").stdout == ask("--help").stdout
 

@@ -147,7 +147,7 @@ def test_a_seal_is_written_once_and_its_outcome_beside_it(folder: Path, store: S
         (["--at", "1e9", "--seal", "seal.json"], "name the experiment"),
     ],
 )
-def test_what_cannot_be_asked_is_said_with_what_to_do(words: list[str], complaint: str) -> None:
+def test_an_impossible_forecast_says_what_to_do(words: list[str], complaint: str) -> None:
     said = regatta("forecast", *words)
     assert said.exit_code == 2
     assert complaint in said.stderr

@@ -91,7 +91,7 @@ def test_to_import_the_labs_main_module_is_not_to_run_it(monkeypatch: pytest.Mon
         "__import__('b')\n",
     ],
 )
-def test_where_an_import_is_dynamic_the_whole_folder_counts(folder: Path, text: str) -> None:
+def test_a_dynamic_import_makes_the_whole_folder_count(folder: Path, text: str) -> None:
     found = names(folder, text, {"b.py": "", "parts/c.py": ""})
     assert found == ["b.py", "main.py", "parts/c.py"]
 
@@ -102,7 +102,7 @@ def test_reading_a_packages_version_is_not_a_dynamic_import(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("edit", ["def f():\n    return 1  # words\n", "def f(): return 1\n"])
-def test_of_an_experiments_own_all_bytes_count(folder: Path, edit: str) -> None:
+def test_own_files_count_by_all_their_bytes(folder: Path, edit: str) -> None:
     (folder / "main.py").write_text("def f():\n    return 1\n")
     before = reach("main", folder)
     (folder / "main.py").write_text(edit)
@@ -116,7 +116,7 @@ def test_code_that_cannot_be_read_is_named(folder: Path) -> None:
         names(folder, "import broken\n", {"broken.py": "def (:\n"})
 
 
-def test_what_a_module_defines_is_seen_without_running_it(folder: Path) -> None:
+def test_a_modules_names_are_found_without_running_it(folder: Path) -> None:
     text = "raise SystemExit\nfrom x import a as b\nimport c\nD = 1\nclass E: ...\ndef f(): ...\n"
     (folder / "main.py").write_text(text)
     assert {"b", "c", "D", "E", "f"} <= defined("main", folder)

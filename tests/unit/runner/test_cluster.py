@@ -83,9 +83,7 @@ synthetic: {runs: 5}
         (GOOD, "pools: {a: 3}", "line 1, `pools.a`: must be a mapping of keys to values, not `3`"),
     ],
 )
-def test_what_is_wrong_is_said_with_line_field_and_near_miss(
-    was: str, now: str, complaint: str
-) -> None:
+def test_a_problem_has_its_line_field_and_did_you_mean(was: str, now: str, complaint: str) -> None:
     assert GOOD.count(was) == 1
     with pytest.raises(BadCluster) as caught:
         cluster.parse(GOOD.replace(was, now), "c.yaml")
@@ -153,7 +151,7 @@ def test_durations_come_from_the_plan(folder: Path) -> None:
         assert (each.request.submitted, each.request.priority) == (50, "run")
 
 
-def test_what_own_code_trains_is_played_unless_its_model_is_its_own(tmp_path: Path) -> None:
+def test_own_code_is_simulated_unless_its_model_is_own(tmp_path: Path) -> None:
     plan = declared(tmp_path / "x", SHORT)
     submission = cluster.planned(plan, "x", "ada", 0, seed=0)
     assert [each.request.name for each in submission.jobs] == [
@@ -209,7 +207,7 @@ def test_the_headline_says_what_did_not_finish(two: Path, folder: Path) -> None:
     assert " US$; 6 runs did not finish" in words
 
 
-def test_what_is_not_played_is_said(two: Path, tmp_path: Path) -> None:
+def test_runs_left_out_of_a_simulation_are_listed(two: Path, tmp_path: Path) -> None:
     declared(tmp_path / "x", SHORT)
     words = " ".join(ask(two, tmp_path / "x").stdout.split())
     assert "4 runs on 2 devices" in words

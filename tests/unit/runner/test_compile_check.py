@@ -122,7 +122,7 @@ def test_chips_are_as_compact_a_torus_as_can_be(kind: str, count: int, topology:
     assert compile_check._topology(Slice(kind, count, KINDS[kind])) == topology
 
 
-def test_what_does_not_fit_is_said_with_what_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misfit_names_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     error = (
         "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO "
         "temporaries (190.00G) exceeds available HBM (15.75G)."
@@ -176,6 +176,6 @@ def test_bad_input_is_answered_before_anything_is_compiled(
     assert why in " ".join(answer.stderr.split())
 
 
-def test_of_several_arms_one_is_named(folder: Path) -> None:
+def test_one_of_several_arms_must_be_named(folder: Path) -> None:
     assert "--arm says which one: adam, muon" in ask(folder).stderr
     assert "did you mean `muon`?" in ask(folder, "--arm", "muom").stderr

@@ -58,7 +58,7 @@ def test_a_plan_costs_what_is_still_to_be_made(plan: Plan) -> None:
     assert said(plan, set(plan.steps)) == "8 steps, all made before: nothing to run"
 
 
-def test_what_takes_no_second_says_so_once(tmp_path: Path) -> None:
+def test_a_range_below_a_second_is_shown_once(tmp_path: Path) -> None:
     words = said(planned(tmp_path / "x", SWEEP), set())
     assert ", under 1 s on 1 × CPU, 2 cores" in words
 

@@ -60,7 +60,7 @@ def test_an_empty_lab_says_why_it_foretells_nothing(store: Store) -> None:
     assert found.without["t0"].startswith("no run of the lab has a figure to begin with")
 
 
-def test_of_many_executions_a_plan_reads_what_it_needs_and_that_never_again(
+def test_a_plan_reads_each_needed_execution_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(20):
@@ -92,7 +92,7 @@ def test_of_many_executions_a_plan_reads_what_it_needs_and_that_never_again(
     assert sum(read.values()) == 3 + 3 + 2, "what is new, and whether the other one has ended"
 
 
-def test_what_has_been_run_is_not_foretold_again(store: Store) -> None:
+def test_a_finished_run_gets_no_forecast(store: Store) -> None:
     execution = ran(store, plan(0, 1, 2, 3, 4))
     found = forecasts.foretell(Past(store), plan(4, 5))
     assert set(found.forecasts) == {"t5"}

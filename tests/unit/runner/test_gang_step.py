@@ -67,13 +67,13 @@ def test_devices_have_a_part_of_the_batch_each_unless_the_mesh_says_otherwise() 
         ),
     ],
 )
-def test_what_no_devices_can_do_is_said_where_it_stands(text: str, words: str) -> None:
+def test_impossible_devices_are_reported_at_their_line(text: str, words: str) -> None:
     with pytest.raises(declaration.BadExperiment) as refused:
         declaration.parse(text, "experiment.yaml")
     assert words in str(refused.value)
 
 
-def test_how_it_is_computed_is_no_part_of_what_is_made_but_for_its_dtype(tmp_path: Path) -> None:
+def test_only_dtype_of_the_compute_options_is_in_the_fingerprint(tmp_path: Path) -> None:
     def fingerprint(text: str) -> str:
         (tmp_path / "experiment.yaml").write_text(text)
         return planner.plan_folder(tmp_path).steps["train"].fingerprint

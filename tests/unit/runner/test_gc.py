@@ -63,7 +63,7 @@ def going(of: gc.Facts, **more: float) -> set[str]:
 # ── Work ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_what_is_over_the_checkpoints_that_records_name_stay_and_the_rest_goes() -> None:
+def test_only_recorded_checkpoints_of_ended_executions_stay() -> None:
     kept = [f"work/{CHECKPOINT}/params/a", f"work/{CHECKPOINT}/rest/b"]
     gone = [
         f"{HERE}/spec.json",
@@ -85,11 +85,11 @@ def test_an_attempt_that_has_not_ended_keeps_its_execution_whatever_its_result_s
     assert not going(facts([f"{HERE}/spec.json"], DONE | claimed))
 
 
-def test_what_no_record_knows_stays() -> None:
+def test_unknown_files_stay() -> None:
     assert not going(facts([f"work/x{'3' * 16}.t1-aa/a", "work/mine/a", "notes/a", "work/a"]))
 
 
-def test_what_lay_there_before_is_not_needed_because_it_is_named() -> None:
+def test_folders_that_were_set_aside_are_freed_although_named() -> None:
     assert going(facts([f"work/{X}.t1-bad/a"])) == {f"work/{X}.t1-bad/a"}
 
 
@@ -103,7 +103,7 @@ def test_a_lease_that_was_renewed_within_the_hour_keeps_its_work(seconds: float)
     assert going(released) == {f"{HERE}/a"}
 
 
-def test_what_was_written_within_the_hour_keeps_its_folder() -> None:
+def test_a_recent_write_keeps_its_folder() -> None:
     written = facts([f"{HERE}/a", f"{HERE}/b"], **{f"{HERE}/b": 60})
     assert not going(written)
     assert going(written, older_than=59) == {f"{HERE}/a", f"{HERE}/b"}
@@ -161,7 +161,7 @@ def test_a_maker_that_was_taken_for_dead_and_still_beats_keeps_its_folder() -> N
     assert not going(facts(files, **{f"leases/{STEP}/1/beat-000000009.json": 20.0}))
 
 
-def test_of_a_step_whose_manifest_cannot_be_read_nothing_goes() -> None:
+def test_a_step_with_an_unreadable_manifest_is_kept() -> None:
     files = {f"{STEP}/1-aaa/train/a": None, f"leases/{STEP}/1/end.json": {"how": "lost"}}
     assert going(facts(files)) == {f"{STEP}/1-aaa/train/a"}
     assert not going(facts({f"{STEP}/manifest.json": None} | files))
@@ -239,7 +239,7 @@ def deep(folder: Path, levels: int, name: str) -> None:
     os.close(at)
 
 
-def test_what_nobody_can_name_in_a_makers_folder_is_one_entry_and_goes_as_one(
+def test_unlistable_names_in_a_makers_folder_are_one_entry(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path / "store")
@@ -254,7 +254,7 @@ def test_what_nobody_can_name_in_a_makers_folder_is_one_entry_and_goes_as_one(
     assert not store.local(f"{STEP}/1-aaa.scratch").exists()
 
 
-def test_of_what_a_pin_names_a_part_nothing_goes() -> None:
+def test_a_pin_on_a_part_keeps_the_whole() -> None:
     scratch, made = f"{STEP}/1-aaa.scratch/d", {"generation": 2, "maker": "bbb"}
     pin = {"path": f"{scratch}/x", "reason": "for the paper"}
     for pins, goes in (({}, True), ({"pins/a.json": pin}, False)):
@@ -263,7 +263,7 @@ def test_of_what_a_pin_names_a_part_nothing_goes() -> None:
         assert (scratch in going(whole)) is goes
 
 
-def test_elsewhere_what_cannot_be_listed_is_a_fault(tmp_path: Path) -> None:
+def test_unlistable_names_elsewhere_are_an_error(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     deep(store.local("records/executions"), 20, "d" * 250)
     with pytest.raises(StoreError, match="cannot be listed"):

@@ -79,9 +79,7 @@ def test_a_points_values_go_where_their_keys_lead() -> None:
         ({"inputs": {}}, "input text: prepare → (none)"),
     ],
 )  # fmt: skip
-def test_whatever_a_fingerprint_covers_is_told_when_it_changes(
-    changes: dict[str, Any], words: str
-) -> None:
+def test_every_change_of_a_fingerprint_is_explained(changes: dict[str, Any], words: str) -> None:
     assert step_graph.changes(step(), step(**changes)) == [words]
 
 

@@ -131,7 +131,7 @@ def test_a_package_that_is_imported_is_all_of_its_modules(tmp_path: Path, name: 
     assert set(reached([name], lab_of(tmp_path, modules))) == {"F"}
 
 
-def test_where_an_import_is_dynamic_all_of_the_lab_counts(tmp_path: Path) -> None:
+def test_after_a_dynamic_import_all_lab_code_counts(tmp_path: Path) -> None:
     text = "import importlib\n\n\ndef f(x):\n    return importlib.import_module(x)\n"
     lab = lab_of(tmp_path, MODULES | {"engine/a.py": text})
     assert set(reached(["engine.a.f"], lab)) == {"f", "g", "_g", "k"}

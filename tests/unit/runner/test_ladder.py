@@ -66,7 +66,7 @@ def test_a_plan_without_a_ladder_is_written_as_before_there_were_any() -> None:
         ("variant: n2", "variant: n3", "there is no arm `n3`"),
         ("variant: n2", "variant: n1", "the arm `n1` is on the ladder already"),
         ("    - {baseline: s2, variant: n2}\n", "", "a ladder has two rungs at least"),
-        ("seeds: [0, 1, 2]", "seeds: [0]", "a gate needs 2 seeds at least"),
+        ("seeds: [0, 1, 2]", "seeds: [0]", "a gate needs two seeds at least"),
         ("  n1: {", "  more: {}\n  n1: {", "is on no rung of the ladder, and would never run"),
         ("n2: {train: {num_train_steps: 32", "n2: {train: {num_train_steps: 64", "a gate compares "
          "arms of equally many"),
@@ -74,9 +74,7 @@ def test_a_plan_without_a_ladder_is_written_as_before_there_were_any() -> None:
         ("s1: {}\n  n1: {", "s1: {own: {model: \"m:M\"}}\n  n1: {", "nobody measures their speed"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_of_a_ladder_is_said(
-    folder: Path, was: str, now: str, said: str
-) -> None:
+def test_problems_of_a_ladder_are_reported(folder: Path, was: str, now: str, said: str) -> None:
     assert DECLARED.count(was) == 1
     with pytest.raises(BadExperiment) as caught:
         plan(folder, DECLARED.replace(was, now))

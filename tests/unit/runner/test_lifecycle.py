@@ -197,14 +197,14 @@ WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
 
 
 @pytest.mark.parametrize(("seen", "open_attempt", "due", "_"), WATCHED)
-def test_what_is_done_for_an_open_attempt(
+def test_actions_for_an_open_attempt(
     seen: str, open_attempt: Attempt, due: Action | None, _: Action | None
 ) -> None:
     assert decide(facts(open_attempt)) == due, seen
 
 
 @pytest.mark.parametrize(("seen", "open_attempt", "_", "due"), WATCHED)
-def test_what_is_done_for_an_open_attempt_once_it_was_cancelled(
+def test_actions_for_an_open_attempt_after_a_cancel(
     seen: str, open_attempt: Attempt, _: Action | None, due: Action | None
 ) -> None:
     assert decide(facts(open_attempt, cancelled=BY_GRACE)) == due, seen
@@ -303,7 +303,7 @@ OVER: list[tuple[str, Facts, Action | None]] = [
 
 
 @pytest.mark.parametrize(("seen", "known", "due"), OVER)
-def test_what_follows_attempts_that_are_over(seen: str, known: Facts, due: Action | None) -> None:
+def test_actions_after_ended_attempts(seen: str, known: Facts, due: Action | None) -> None:
     assert decide(known) == due, seen
 
 

@@ -127,7 +127,7 @@ def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> 
         (exceptions.RuntimeEnvSetupError("no such package"), artifacts.MakingFailed),
     ],
 )
-def test_what_ray_lost_is_no_failure(
+def test_a_loss_by_ray_is_no_failure(
     tmp_path: Path, store: Store, error: Exception, raised: type[Exception], without_ray: Answers
 ) -> None:
     declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:text, inputs: {{x: a}}}}}}"
@@ -139,7 +139,7 @@ def test_what_ray_lost_is_no_failure(
     assert "b: " not in str(told.value), "of what never had its input nothing is said"
 
 
-def test_where_one_step_failed_another_ones_loss_is_no_reason_to_go_on(
+def test_after_a_failed_step_another_loss_starts_no_attempt(
     tmp_path: Path, store: Store, without_ray: Answers
 ) -> None:
     declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:leaves}}}}"

@@ -181,7 +181,7 @@ def made_by(root: Path, who: str = "a") -> Made:
 # ── What is made is found ────────────────────────────────────────────────────────────────────
 
 
-def test_what_one_made_another_takes_and_does_not_make(root: Path) -> None:
+def test_a_finished_output_is_reused(root: Path) -> None:
     made = made_by(root)
     assert read_whole(made) == text_of("a")
     assert made.folder.parent == root / STEP
@@ -220,7 +220,7 @@ def test_equal_outputs_have_equal_digests_and_others_have_others(tmp_path: Path)
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_what_takes_too_much_to_list_is_refused(
+def test_an_output_with_too_many_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_digests, "MOST_LISTED", 2000)
@@ -396,7 +396,7 @@ def test_a_failure_costs_the_next_one_no_waiting(root: Path) -> None:
         (lambda folder: folder.rmdir(), "it is not there"),
     ],
 )
-def test_what_cannot_be_shared_is_not_made(
+def test_an_output_that_cannot_be_shared_is_refused(
     root: Path, bad: Callable[[Path], object], words: str
 ) -> None:
     with pytest.raises(MakingFailed, match=f"could not be made: .*{words}"):
@@ -404,7 +404,7 @@ def test_what_cannot_be_shared_is_not_made(
     assert find(Store(root), NAME, FINGERPRINT) is None
 
 
-def test_whoever_is_interrupted_lets_the_next_one_begin_at_once(root: Path) -> None:
+def test_an_interrupted_maker_lets_the_next_start_at_once(root: Path) -> None:
     def interrupt(_: Path) -> None:
         raise KeyboardInterrupt
 
@@ -416,7 +416,7 @@ def test_whoever_is_interrupted_lets_the_next_one_begin_at_once(root: Path) -> N
 # ── Who waits ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_waits_returns_at_the_first_look_after_it_was_made(root: Path) -> None:
+def test_a_waiting_maker_returns_at_its_next_look(root: Path) -> None:
     maker, waiter = Actor(root, "a"), Actor(root, "b")
     maker.to("half")
     for _ in range(3):
@@ -428,7 +428,7 @@ def test_who_waits_returns_at_the_first_look_after_it_was_made(root: Path) -> No
     assert waiter.made == maker.made
 
 
-def test_of_two_who_begin_at_once_one_builds_and_the_other_waits(root: Path) -> None:
+def test_one_of_two_concurrent_makers_builds_and_the_other_waits(root: Path) -> None:
     maker, late = Actor(root, "a"), Actor(root, "b")
     late.to("before start")
     maker.to("half")
@@ -483,7 +483,7 @@ def test_makers_beat_by_themselves(root: Path) -> None:
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES.keys())
-def test_who_sleeps_or_dies_at_an_interesting_point(root: Path, trace: Trace) -> None:
+def test_makers_that_sleep_or_die_at_critical_points_do_no_harm(root: Path, trace: Trace) -> None:
     actors: dict[str, Actor] = {}
     ended = []
     for who, move in trace.moves:

@@ -65,7 +65,7 @@ def test_a_mixture_is_its_stores_below_their_names_without_room_of_their_own(
     assert weights == {"web": 3, "code": 1}
 
 
-def test_where_files_cannot_be_linked_they_are_copied(
+def test_files_are_copied_if_hard_links_fail(
     stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def elsewhere(*_: object) -> None:
@@ -97,7 +97,9 @@ def test_texts_share_a_tokenizer_that_one_of_them_has_learnt(tmp_path: Path) -> 
     } == {270}
 
 
-def test_what_cannot_be_mixed_is_refused_when_made(stores: dict[str, Path], tmp_path: Path) -> None:
+def test_an_impossible_mixture_is_refused_when_it_runs(
+    stores: dict[str, Path], tmp_path: Path
+) -> None:
     half = {"weights": {"web": 1, "other": 1}}
     with pytest.raises(WrongTokens, match="other is a mixture already; name its parts"):
         mix(half, {"web": stores["web"], "other": stores["mixed"]}, tmp_path / "a")
@@ -247,7 +249,7 @@ def test_what_cannot_be_is_said_with_its_line(
     assert any(one[:2] == (line, field) and sentence in one[2] for one in found), found
 
 
-def test_what_own_code_makes_may_be_any_mixture() -> None:
+def test_own_code_may_output_any_mixture() -> None:
     phase = PHASE % "tokens: other, weights: {any: 1, thing: 2}"
     text = HEAD + train_step(phase, "tokens: mix, other: own")
     [found] = declaration.parse(text, "experiment.yaml").arms["train"].train.phases

@@ -59,7 +59,7 @@ def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> Non
         (["taken"], "experiments/taken is there already; choose another name"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_written_is_refused_and_nothing_is(
+def test_new_writes_nothing_if_it_cannot_write_everything(
     here: Path, arguments: list[str], sentence: str
 ) -> None:
     (here / "taken").mkdir(parents=True)

@@ -186,7 +186,7 @@ def problems(declared: str) -> list[tuple[int, str, str]]:
          "did you mean `optimizer`?"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_said_at_the_authors_own_line(
+def test_an_invalid_value_is_reported_at_the_authors_line(
     old: str, new: str, line: int, field: str, sentence: str
 ) -> None:
     assert old in SHORT
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_said_at_the_authors_own_line(
          "`options` are for functions of `own`, and the arm `gamma=1` names none"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_in_a_step_is_said_with_its_field(
+def test_an_invalid_value_in_a_step_is_reported_with_its_field(
     old: str, new: str, field: str, sentence: str
 ) -> None:
     assert old in STEPS
@@ -232,7 +232,7 @@ def test_a_function_that_is_not_there_is_said_once_where_it_is_named(
         planned(tmp_path / "x", declared.replace("model:Mine", "model:Your"))
     [problem] = it.value.problems
     assert (problem.line, problem.field) == (line, field)
-    assert problem.message.endswith("has no `Your` in a module `model`")
+    assert problem.message.endswith("has no `Your` in a module `model`; define it there")
 
 
 @pytest.mark.parametrize(
@@ -286,9 +286,7 @@ def test_a_module_is_read_once_for_all_of_its_functions(tmp_path: Path) -> None:
         "focal = lambda: 0\n",
     ],
 )
-def test_where_it_is_not_certain_what_a_function_takes_it_is_left_alone(
-    tmp_path: Path, text: str
-) -> None:
+def test_a_function_with_an_unclear_signature_is_accepted(tmp_path: Path, text: str) -> None:
     assert planned(tmp_path / "x", STEPS, loss=text).steps
 
 

@@ -155,7 +155,7 @@ def test_words_do_not_change_the_fingerprint(what: str) -> None:
     assert SAME[what].fingerprint == plan().fingerprint
 
 
-def test_whatever_is_bound_changes_the_fingerprint() -> None:
+def test_every_approved_field_changes_the_fingerprint() -> None:
     fingerprints = {what: made.fingerprint for what, made in OTHER.items()}
     fingerprints["nothing"] = plan().fingerprint
     assert len(set(fingerprints.values())) == len(fingerprints)
@@ -219,7 +219,7 @@ def test_a_prediction_about_an_arm_that_is_not_there_is_refused_with_the_near_mi
         (9, "arms", "the preregistration predicts something of the arm `fsat`, which is not here; "
                     "did you mean `fast`?"),
         (9, "arms", "the preregistration predicts something of the arm `baseline`, which is not "
-                    "here"),
+                    "here; declare it"),
     ]  # fmt: skip
 
 

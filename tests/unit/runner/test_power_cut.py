@@ -114,7 +114,7 @@ def cut(disk: Forgetful, before: int) -> bool:
 
 
 @pytest.mark.parametrize("leases", LEFT)
-def test_what_was_made_outlives_a_power_cut(
+def test_a_finished_output_survives_a_power_cut(
     new_disk: Callable[[str], Forgetful], leases: str
 ) -> None:
     disk = new_disk("a")
@@ -125,7 +125,7 @@ def test_what_was_made_outlives_a_power_cut(
 
 
 @pytest.mark.parametrize("leases", LEFT)
-def test_what_was_not_made_is_made_after_a_power_cut(
+def test_an_unfinished_output_is_made_again_after_a_power_cut(
     new_disk: Callable[[str], Forgetful], leases: str
 ) -> None:
     now = [0.0]

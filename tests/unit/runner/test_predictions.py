@@ -106,7 +106,7 @@ def test_each_form_is_a_sentence_about_its_arms(
         ({"smaller": list("bcd"), "axis": "tokens"}, "arm", "is missing"),
     ],
 )
-def test_what_is_of_no_form_is_refused_at_its_key(
+def test_a_prediction_of_no_form_is_refused_at_its_key(
     keys: dict[str, object], at: str, why: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
@@ -116,7 +116,7 @@ def test_what_is_of_no_form_is_refused_at_its_key(
     assert why in detail["ctx"]["words"]
 
 
-def test_what_an_arm_spends_is_told_on_each_axis() -> None:
+def test_an_arms_cost_is_known_on_each_axis() -> None:
     arm = synthetic.planned_arm()
     spent = {axis: prediction_forms.spent(arm, axis) for axis in prediction_forms.AXES}
     assert spent == {

@@ -91,7 +91,7 @@ def test_the_first_lines_are_shown_field_by_field(output: Output, name: str, dat
     assert len(shown.records) == preview_child.RECORDS
 
 
-def test_of_a_large_parquet_file_only_the_first_pages_are_read(output: Output) -> None:
+def test_only_the_first_pages_of_a_large_parquet_file_are_read(output: Output) -> None:
     noise = [os.urandom(1000).hex() for _ in range(20_000)]
     table(output, {"id": list(range(20_000)), "text": noise}, use_dictionary=False)
     assert output.sizes["train.parquet"] > 20 << 20
@@ -107,7 +107,7 @@ def test_tokens_of_a_bpe_join_to_the_text_with_the_end_of_a_document(output: Out
     assert " the" in words
 
 
-def test_of_a_large_token_store_only_the_first_piece_is_read(output: Output) -> None:
+def test_only_the_first_piece_of_a_large_token_store_is_read(output: Output) -> None:
     TokenStore.build(output.folder / "train", ["0123456789" * 500_000])
     assert "of 5,000,000 tokens" in output.here().about
     assert output.read < 64 << 10
@@ -116,7 +116,7 @@ def test_of_a_large_token_store_only_the_first_piece_is_read(output: Output) -> 
 # ── Files that were made to break who reads them ─────────────────────────────────────────────
 
 
-def test_of_a_gigabyte_in_one_line_only_the_beginning_is_read(output: Output) -> None:
+def test_only_the_beginning_of_a_line_of_a_gigabyte_is_read(output: Output) -> None:
     with (output.folder / "train.jsonl").open("wb") as file:
         file.write(b'{"text": "' + b"a" * 1000)
         file.truncate(1 << 30)
@@ -145,7 +145,9 @@ def test_a_bomb_is_decompressed_to_as_much_as_is_shown(output: Output) -> None:
         ("a.parquet", b"", "it is no Parquet file, or damaged"),
     ],
 )
-def test_what_is_no_such_file_is_said(output: Output, name: str, data: bytes, why: str) -> None:
+def test_a_file_that_is_not_what_its_name_says_is_reported(
+    output: Output, name: str, data: bytes, why: str
+) -> None:
     assert write(output, name, data).here().why.startswith(why)
 
 
@@ -164,7 +166,7 @@ def test_lines_that_are_no_json_too_deep_or_strange_are_shown_as_they_are(output
     assert found[4][0][0] == "no JSON"
 
 
-def test_of_a_huge_schema_the_first_columns_are_shown(output: Output) -> None:
+def test_the_first_columns_of_a_huge_schema_are_shown(output: Output) -> None:
     shown = table(output, {f"c{n}": [n] for n in range(3000)}).here()
     assert "c11 (int64) and 2,988 more." in shown.about
     assert len(shown.records[0]) == preview_child.FIELDS
@@ -197,7 +199,7 @@ def test_a_child_gets_nothing_but_the_files_that_were_asked_for_and_so_many_byte
 
 
 @pytest.mark.parametrize("said", [b"{", b'{"shown": {"html": "<b>"}}\n', b'{"read": ["a", "b"]}\n'])
-def test_what_a_child_says_in_another_form_is_not_believed(said: bytes) -> None:
+def test_a_childs_answer_of_another_form_is_rejected(said: bytes) -> None:
     part = preview.Part("a.jsonl", "lines", {"a.jsonl": "a.jsonl"})
     assert preview._serve(io.BytesIO(), io.BytesIO(said), {}, part, lambda *_: b"") is None
 
@@ -205,7 +207,7 @@ def test_what_a_child_says_in_another_form_is_not_believed(said: bytes) -> None:
 # ── What is shown ────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_cannot_be_seen_is_made_visible() -> None:
+def test_unprintable_characters_are_made_visible() -> None:
     words = "a\x1b[31m\u202eb\x7f\u200b\xa0\t\n\U000e0041é東"
     assert preview.visible(words) == "a\\x1b[31m\\u202eb\\x7f\\u200b\xa0\t\n\\U000e0041é東"
 
@@ -235,9 +237,7 @@ def test_a_preview_is_cut_to_what_a_page_holds() -> None:
     assert shown.records[0][0][1].count("\n") < preview.LINES_SHOWN
 
 
-def test_of_a_split_in_many_shards_the_first_one_is_shown_and_of_a_store_of_tokens_no_file() -> (
-    None
-):
+def test_the_first_shard_is_previewed_and_no_file_of_a_token_store() -> None:
     names = ["train.00000.jsonl", "train.00001.jsonl", "validation.jsonl.zst", "scores.json"]
     names += [f"web/train/{name}" for name in preview.STORE] + ["model/zarr.json", "x.bin"]
     found = [(part.kind, part.name) for part in preview.parts(dict.fromkeys(names, 9))]

@@ -113,7 +113,7 @@ def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store
     assert found.seconds_left == 12 * A_STEP / 1000.0
 
 
-def test_what_failed_has_nothing_left_and_two_that_train_have_the_pace_of_both(
+def test_a_failed_run_has_no_time_left_and_parallel_speeds_add_up(
     store: Store,
 ) -> None:
     plan = synthetic.plan(arms={"fast": ARM}, seeds=[0, 1, 2])

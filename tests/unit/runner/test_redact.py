@@ -68,19 +68,19 @@ def test_words_without_a_secret_stay_as_they_are(words: str) -> None:
     assert redact.clean(words) == words
 
 
-def test_of_a_key_each_line_is_found() -> None:
+def test_each_line_of_a_key_is_found() -> None:
     lines = ["MIIEowIBAAKCAQEAx3tq", "9fK2mB7uQz1yWc4vTn0p"]
     redact.hold("\n".join(["-----BEGIN KEY-----", *lines, "-----END KEY-----"]))
     assert redact.clean(f"it says {lines[1]}") == "it says [secret]"
     assert redact.clean("-----BEGIN KEY-----") == "-----BEGIN KEY-----"
 
 
-def test_what_is_too_short_to_be_one_is_not_held() -> None:
+def test_too_short_a_text_is_not_held_as_a_secret() -> None:
     redact.hold("", "abc")
     assert redact.clean("abc") == "abc"
 
 
-def test_what_a_job_says_is_recorded_without_them() -> None:
+def test_a_jobs_texts_are_recorded_without_secrets() -> None:
     ended = record.Ended(
         at=synthetic.START, how="failed", why=f"KeyError: {SECRET}", receipt={"jax": SECRET}
     )
@@ -103,18 +103,18 @@ def test_a_secret_that_was_cut_is_found_where_the_words_end(length: int, after: 
     assert redact.clean(f"a: {SECRET[:length]}{after}") == f"a: [secret]{after}"
 
 
-def test_what_only_begins_like_a_secret_stays() -> None:
+def test_a_text_that_only_begins_like_a_secret_stays() -> None:
     redact.hold("https://user:password@example.org")
     for words in ("https://example.org", SECRET[:7], "ghs_16C7ever"):
         assert redact.clean(words) == words
 
 
-def test_one_that_means_nothing_any_more_is_let_go() -> None:
+def test_a_replaced_secret_is_forgotten() -> None:
     redact.hold("a-new-token", instead_of=SECRET)
     assert redact.clean(f"{SECRET} a-new-token") == f"{SECRET} [secret]"
 
 
-def test_of_the_environment_what_is_called_a_secret_is_one() -> None:
+def test_variables_named_like_secrets_are_secrets() -> None:
     found = redact.of_environment(
         {"WANDB_API_KEY": "a", "REGATTA_WEBHOOK_SECRET": "b", "PATH": "c", "TOKEN_FILE": "d"}
     )

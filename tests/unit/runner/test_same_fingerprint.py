@@ -41,9 +41,7 @@ def fingerprint(folder: Path, lab: Path = paths.LAB, step: str = "a") -> str:
         "from pathlib import Path\n\ndef said():\n    return Path(__file__).stat().st_size\n",
     ],
 )
-def test_what_reads_its_own_words_lines_or_source_counts_by_its_bytes(
-    tmp_path: Path, said: str
-) -> None:
+def test_own_code_that_reads_its_source_counts_by_bytes(tmp_path: Path, said: str) -> None:
     before = fingerprint(folder_with(tmp_path, own=f"{WORDS}{said}{STEP}"))
     after = fingerprint(folder_with(tmp_path, own=f'"""Other words."""\n\n{said}{STEP}'))
     assert before != after
@@ -78,7 +76,7 @@ LOADS = {
 
 
 @pytest.mark.parametrize("how", LOADS)
-def test_where_code_is_loaded_another_way_the_whole_folder_counts(tmp_path: Path, how: str) -> None:
+def test_code_loaded_without_import_makes_the_whole_folder_count(tmp_path: Path, how: str) -> None:
     folder = folder_with(tmp_path, own=LOADS[how] + STEP, beside=BESIDE)
     (folder / "parts").mkdir()
     (folder / "parts" / "far.py").write_text(BESIDE)
@@ -91,7 +89,7 @@ def test_where_code_is_loaded_another_way_the_whole_folder_counts(tmp_path: Path
     assert len(found) == 4
 
 
-def test_where_code_is_loaded_another_way_all_that_the_lab_shows_it_counts(tmp_path: Path) -> None:
+def test_code_loaded_without_import_makes_all_lab_code_count(tmp_path: Path) -> None:
     lab = tmp_path / "lab"
     for name in ("engine/__init__.py", "engine/deep/far.py", "runner/some.py", "bot/some.py"):
         (lab / name).parent.mkdir(parents=True, exist_ok=True)

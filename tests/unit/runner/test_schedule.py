@@ -84,7 +84,7 @@ def test_a_run_takes_whole_slices_where_it_holds_the_fewest_devices(
     assert entry.reserved == devices * HOUR  # for all it holds, used or not
 
 
-def test_what_fits_in_no_pool_is_refused_in_words() -> None:
+def test_a_run_that_fits_no_pool_is_refused_with_a_reason() -> None:
     with pytest.raises(Refused, match=r"a asks for 129 devices of kind `v5p`.* pool .* has 128"):
         admit([request("a", kind="v5p", count=129)], Queue(), TPUS, ANY)
     with pytest.raises(Refused, match=r"kind `v4`.*it has none at all"):
@@ -137,12 +137,12 @@ def test_debugging_goes_before_runs_and_these_before_sweeps() -> None:
     assert list(started(queue, 2)) == ["d", "r", "s"]
 
 
-def test_of_one_person_goes_first_what_was_approved_first() -> None:
+def test_one_persons_runs_start_in_the_order_of_approval() -> None:
     queue = queue_of(request("late", submitted=5), request("early", submitted=4))
     assert list(started(queue, 5)) == ["early", "late"]
 
 
-def test_who_used_least_lately_goes_first() -> None:
+def test_the_person_with_the_least_recent_use_goes_first() -> None:
     queue = queue_of(request("a", "ada"), request("b", "bob", submitted=9))
     queue.remember(("ada", "h100"), 5 * HOUR, at=0)
     queue.remember(("bob", "h100"), 4 * HOUR, at=0)
@@ -164,7 +164,7 @@ def test_use_counts_half_after_each_half_life() -> None:
     assert list(started(queue, WEEK)) == ["b", "a"]
 
 
-def test_who_has_twice_the_share_may_use_twice_as_much() -> None:
+def test_twice_the_share_allows_twice_the_use() -> None:
     queue = queue_of(request("a", "ada"), request("b", "bob"))
     queue.remember(("ada", "h100"), 9 * HOUR, at=0)
     queue.remember(("bob", "h100"), 5 * HOUR, at=0)
@@ -183,7 +183,7 @@ def test_people_take_turns_since_what_runs_counts_as_used() -> None:
     assert go(queue, 2) == ["a2", "a3"]
 
 
-def test_whoever_waits_past_their_date_goes_first_the_earliest_date_first() -> None:
+def test_overdue_runs_go_first_by_date() -> None:
     """Of a run of yesterday, a sweep of last week and fresh debugging."""
     queue = queue_of(
         request("sweep", "ada", "sweep", submitted=0),
@@ -222,9 +222,7 @@ def test_slices_are_kept_for_the_first_that_finds_too_few() -> None:
         (3, 60, False),  # there are two
     ],
 )
-def test_what_is_behind_starts_only_if_it_delays_nobody(
-    count: int, seconds: int, starts: bool
-) -> None:
+def test_backfilling_delays_nobody(count: int, seconds: int, starts: bool) -> None:
     behind = request("behind", "bob", "sweep", count, seconds, submitted=2)
     assert ("behind" in started(waiting_behind(behind), 2)) is starts
 
@@ -237,7 +235,7 @@ def test_a_spare_slice_is_given_once() -> None:
     assert list(started(queue, 2)) == ["one"]
 
 
-def test_what_starts_now_is_counted_when_slices_are_kept() -> None:
+def test_reservations_count_what_starts_now() -> None:
     queue = queue_of(
         request("short", "ada", count=3, seconds=60),
         request("wide", "ada", count=4, submitted=1),
@@ -352,7 +350,7 @@ def test_looking_changes_nothing(requests: list[Request]) -> None:
 
 @settings(deadline=None)
 @given(entries)
-def test_what_starts_together_fits_together(requests: list[Request]) -> None:
+def test_runs_that_start_together_fit_together(requests: list[Request]) -> None:
     decision = schedule(queue_of(*requests), FOUR, ANY, 3 * HOUR)
     assert sum(start.slices for start in decision.starts) <= 4
     assert all(start.slices == start.entry.devices for start in decision.starts)
@@ -377,7 +375,7 @@ def test_everybody_waiting_has_a_place_and_an_expected_start() -> None:
     assert places["d"].words(HOUR) == "3rd in the queue for h100, expected to start at any moment"
 
 
-def test_who_cannot_expect_to_start_is_told_why() -> None:
+def test_a_run_that_cannot_start_is_told_why() -> None:
     queue = queue_of(request("a", seconds=10 * HOUR), policy=ADAS_TEN)
     go(queue, policy=ADAS_TEN)
     queue.preempt("a", HOUR, seconds=9 * HOUR + 1800)

@@ -43,7 +43,7 @@ def test_a_call_is_refused_by_its_number_and_a_socket_by_its_family(machine: str
 
 
 @pytest.mark.parametrize("machine", KNOWN)
-def test_what_pushes_pages_out_or_asks_for_those_in_memory_is_refused(machine: str) -> None:
+def test_page_cache_calls_are_refused(machine: str) -> None:
     calls, program = KNOWN[machine], seccomp.program(machine)
     advice = {n: verdict(program, calls.audit, calls.madvise, 0, 0, n) for n in range(26)}
     assert {n for n, said in advice.items() if said == REFUSE} == {MADV_COLD, MADV_PAGEOUT}
@@ -63,6 +63,6 @@ def test_calls_of_another_architecture_are_refused(machine: str) -> None:
     assert x32 == REFUSE
 
 
-def test_where_numbers_are_not_known_nothing_is_filtered() -> None:
+def test_an_unknown_architecture_has_no_filter() -> None:
     assert seccomp.program("riscv64") == b""
     assert seccomp.program() == seccomp.program(platform.machine())

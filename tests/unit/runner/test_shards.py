@@ -152,7 +152,7 @@ def test_a_tokenizer_that_another_text_has_taught_is_used_for_every_shard(
     assert digest(job) == digest(at_once) == digest(taught)
 
 
-def test_of_each_shard_a_shard_is_made_in_the_same_order(text: Path, here: Child) -> None:
+def test_each_shard_gives_a_shard_in_the_same_order(text: Path, here: Child) -> None:
     job = a_job("map", text)
     shard_jobs.make("map", job, here, map, map)
     made = Path(job.out)
@@ -165,9 +165,7 @@ def test_of_each_shard_a_shard_is_made_in_the_same_order(text: Path, here: Child
     assert list(read_split(made, "train")) == [document.upper() for document in documents]
 
 
-def test_what_a_lost_maker_had_finished_is_not_made_again_unless_it_is_damaged(
-    text: Path, here: Child
-) -> None:
+def test_finished_parts_of_a_lost_maker_are_reused_unless_damaged(text: Path, here: Child) -> None:
     done: list[str] = []
 
     def unlucky(job: Job) -> None:

@@ -184,7 +184,7 @@ def _swapped(found: Receipt) -> Receipt:
         (_swapped, "fast.s0 is another run"),
     ],
 )
-def test_what_the_lab_itself_would_sign_must_follow_from_the_record(
+def test_a_record_that_contradicts_itself_is_not_valid_even_if_signed(
     lie: Callable[[Receipt], Receipt],
     words: str,
     key: signing.Key,

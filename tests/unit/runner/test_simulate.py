@@ -169,7 +169,7 @@ def test_everything_that_fits_comes_to_an_end(play: Play) -> None:
 
 @settings(deadline=None)
 @given(plays(gentle=True))
-def test_nobody_waits_long_after_their_date(play: Play) -> None:
+def test_no_run_waits_long_after_its_date(play: Play) -> None:
     """From its date on, a run waits at most for those of an earlier date, one longest run each,
     and one more: whatever else arrives meanwhile."""
     fates = play()
@@ -345,7 +345,7 @@ def test_a_pool_without_a_price_makes_no_cost() -> None:
     assert (found.pools[0].cost, found.all.cost) == (None, None)
 
 
-def test_what_was_lost_to_preemption_is_counted() -> None:
+def test_time_lost_to_preemption_is_counted() -> None:
     faults = Faults({"nodes": 3.0}, attempts=NEVER, seed=2)
     fates = simulate.simulate(alone(job("a")), ONE, Policy(), faults)
     (pool,) = summarise(fates, ONE, {}).pools

@@ -59,7 +59,7 @@ def test_an_experiment_is_resolved_to_the_last_default() -> None:
     assert slow.train == train.model_copy(update={"learning_rate": 0.0003})
 
 
-def test_what_is_optional_may_be_left_out() -> None:
+def test_optional_keys_may_be_left_out() -> None:
     graph = parse(
         "title: t\ndata: {source: stdlib}\nresources: {kind: cpu}\n"
         "model: {hidden_dim: 8, intermediate_dim: 8, num_layers: 1, num_heads: 2, seq_len: 8}\n"
@@ -126,11 +126,11 @@ def test_the_labs_own_experiments_can_be_read() -> None:
         ("slow: {train", "slow: {model", 10, "arms.slow.model.learning_rate", "unknown key"),
         # missing keys
         ("data: {source: text.txt, tokenizer: byte}\n", "", 1, "data",
-         "is missing; it has no default"),
-        ("source: text.txt, ", "", 3, "data.source", "is missing; it has no default"),
-        ("hidden_dim: 16, ", "", 4, "model.hidden_dim", "is missing; it has no default"),
-        ("learning_rate: 0.003, ", "", 5, "train.learning_rate", "is missing; it has no default"),
-        ("kind: cpu, ", "", 7, "resources.kind", "is missing; it has no default"),
+         "is missing; write `"),
+        ("source: text.txt, ", "", 3, "data.source", "is missing; write `"),
+        ("hidden_dim: 16, ", "", 4, "model.hidden_dim", "is missing; write `"),
+        ("learning_rate: 0.003, ", "", 5, "train.learning_rate", "is missing; write `"),
+        ("kind: cpu, ", "", 7, "resources.kind", "is missing; write `"),
         # wrong types
         ("title: Does a warmer learning rate pay off in 16 steps?", "title: 5", 1, "title",
          "must be text, not `5`"),
@@ -217,7 +217,7 @@ def test_the_labs_own_experiments_can_be_read() -> None:
         ("fast: {}", "fast: {compute: {dtype: float16}}", 11, "arms.fast.compute.dtype",
          "must be `float32` or `bfloat16`"),
         ("count: 1", "count: 0", 7, "resources.count", "it should be greater than or equal to 1"),
-        ("[0, 1, 2]", "[1, 1]", 8, "seeds", "a seed stands twice; each is one run"),
+        ("[0, 1, 2]", "[1, 1]", 8, "seeds", "a seed is here twice, and each is one run"),
         ("[0, 1, 2]", f"[{', '.join(map(str, range(129)))}]", 8, "seeds",
          "258 runs are more than the 256 that one experiment may have"),
         ("[0, 1, 2]", "[]", 8, "seeds", "must not be empty"),
@@ -233,11 +233,13 @@ def test_one_mistake_is_named_with_its_line_and_its_field(
 
 def test_no_arms_at_all_are_one_problem() -> None:
     text = EXPERIMENT.partition("arms:")[0] + "arms: {}\n"
-    assert problems(text) == [(9, "arms", "must not be empty")]
+    ((line, field, message),) = problems(text)
+    assert (line, field) == (9, "arms")
+    assert message.startswith("must not be empty; write `arms: {")
 
 
 @pytest.mark.parametrize("text", ["5", "words", "- a", "[title]"])
-def test_what_is_no_mapping_is_no_experiment(text: str) -> None:
+def test_a_declaration_must_be_a_mapping(text: str) -> None:
     ((line, field, message),) = problems(text)
     assert (line, field) == (1, "")
     assert "must be a mapping with keys such as" in message
@@ -261,12 +263,12 @@ def test_a_key_that_is_misspelt_is_not_missing_too() -> None:
     assert len(problems(changed("num_layers", "num_layer"))) == 1
 
 
-def test_what_only_follows_from_a_misspelt_key_is_told_in_no_arm() -> None:
+def test_a_misspelt_keys_consequences_are_not_reported() -> None:
     text = changed("learning_rate: 0.003", "learning_rte: 0.003")
     assert [field for _, field, _ in problems(text)] == ["train.learning_rte"]
 
 
-def test_what_is_wrong_with_several_arms_is_told_at_once() -> None:
+def test_problems_of_several_arms_are_reported_at_once() -> None:
     text = changed("  fast: {}", "  fast: {model: {num_heads: 3}}\n  other: {train: {beta1: 2}}")
     text = text.replace("0.0003", "slow")
     assert [field for _, field, _ in problems(text)] == [
@@ -276,9 +278,9 @@ def test_what_is_wrong_with_several_arms_is_told_at_once() -> None:
     ]
 
 
-def test_what_strangers_wrote_is_quoted_short_and_without_backticks() -> None:
+def test_errors_quote_strangers_briefly_and_without_backticks() -> None:
     ((_, _, message),) = problems(changed("num_layers: 2", 'num_layers: "`' + "x\\n" * 500 + '"'))
-    assert message == f"must be a whole number, not `ʼ{'x ' * 29}…`"
+    assert message == f"must be a whole number, not `ʼ{'x ' * 29}…`; write `num_layers: 4`"
 
 
 def test_a_folder_without_a_declaration_and_a_file_that_is_no_text_are_named(
@@ -287,9 +289,9 @@ def test_a_folder_without_a_declaration_and_a_file_that_is_no_text_are_named(
     (tmp_path / "png").write_bytes(b"\x89PNG\xff")
     (tmp_path / "folder" / "experiment.yaml").mkdir(parents=True)
     for name, said in (
-        ("none", "none, line 1: there is no such file; an experiment is a folder with an"),
-        ("png", "png, line 1: it cannot be read"),
-        ("folder", "folder/experiment.yaml, line 1: it cannot be read"),
+        ("none", "none: there is no such file; an experiment is a folder with an"),
+        ("png", "png: it cannot be read"),
+        ("folder", "folder/experiment.yaml: it cannot be read"),
     ):
         with pytest.raises(BadExperiment, match=said):
             declaration.load(tmp_path / name)

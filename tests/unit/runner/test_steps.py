@@ -120,7 +120,7 @@ def test_what_cannot_be_is_said_with_its_line(
          "step that does `train`, or own code"),
     ],
 )  # fmt: skip
-def test_what_a_built_in_does_not_take_is_said_and_own_code_makes_anything(
+def test_a_wrong_input_kind_is_reported_except_from_own_code(
     key: str, of: str, taker: str, sentence: str
 ) -> None:
     makers = (
@@ -199,7 +199,9 @@ def test_seeds_of_a_sweep_are_read_as_if_each_stood_alone() -> None:
 
 
 def test_no_steps_are_no_experiment() -> None:
-    assert problems(" {}\n")[0][1:] == ("steps", "must not be empty")
+    ((_, field, message),) = problems(" {}\n")
+    assert field == "steps"
+    assert message.startswith("must not be empty; write `steps: {tokenize: ")
 
 
 def test_arms_and_seeds_stand_for_a_graph() -> None:
@@ -224,10 +226,10 @@ def test_sweeps_that_take_sweeps_are_no_way_to_a_million_inputs() -> None:
         (f"{{do: m:f, sweep: {{a: [{'x' * 900}], b: {[*range(100)]}, c: {[*range(100)]}}}}}",
          "of configuration; 8,000,000 is the most"),
         (f"{{do: m:f, sweep: {{b: {[*range(100)]}}}, seeds: {[0] * 1000}}}",
-         "a seed stands twice"),
+         "a seed is here twice"),
     ],
 )  # fmt: skip
-def test_what_would_multiply_to_too_much_is_refused_before_it_does(
+def test_a_sweep_that_is_too_large_is_refused_before_it_is_expanded(
     step: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named, word = list[str](), step_graph._word

@@ -64,7 +64,7 @@ def race(tries: list[Callable[[], bool]]) -> list[int]:
 # ── Create-once ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_a_file_that_grows_the_end_is_what_was_there_when_it_was_asked_for(store: Store) -> None:
+def test_the_end_of_a_growing_file_is_its_end_at_the_call(store: Store) -> None:
     """A job's log may be written faster than it is read."""
     store.create("work/x/log.txt", b"0123456789")
     file, into = Path(store.root, "work/x/log.txt"), io.BytesIO()
@@ -80,7 +80,7 @@ def test_of_a_file_that_grows_the_end_is_what_was_there_when_it_was_asked_for(st
     assert into.getvalue() == b"6789"
 
 
-def test_of_many_threads_that_create_a_name_one_succeeds_and_its_bytes_stay(store: Store) -> None:
+def test_one_of_many_threads_creates_a_name_and_its_bytes_stay(store: Store) -> None:
     for name in (f"records/r{n}.json" for n in range(20)):
         won = race(
             [
@@ -99,7 +99,7 @@ def _create_all(root: str, writer: int, begin: object, won: object) -> None:
     won.put((writer, mine))  # type: ignore[attr-defined]
 
 
-def test_of_many_processes_that_create_a_name_one_succeeds(store: Store) -> None:
+def test_one_of_many_processes_creates_a_name(store: Store) -> None:
     context = multiprocessing.get_context("spawn")
     begin, won = context.Barrier(4), context.Queue()
     processes = [
@@ -226,7 +226,7 @@ def test_a_heartbeat_survives_a_full_disk(store: Store, monkeypatch: pytest.Monk
     lease.beat()
 
 
-def test_what_may_not_be_durable_is_no_success(
+def test_a_write_that_may_not_last_is_no_success(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("records/first.json", b"")  # the folder is there
@@ -287,7 +287,9 @@ def test_a_store_that_has_vanished_is_not_an_empty_one(store: Store, gone: str) 
     assert not store.local("records").exists()
 
 
-def test_what_may_not_be_read_is_not_absent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_does_not_count_as_missing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.create("records/a.json", b"1")
     monkeypatch.setattr(os, "open", _failing(errno.EACCES))
     with pytest.raises(StoreError, match=r"records/a.json cannot be read: Permission denied"):
@@ -343,7 +345,7 @@ def test_a_released_lead_is_taken_at_once(store: Store) -> None:
     assert second.held()
 
 
-def test_of_many_that_take_a_stale_lead_at_once_one_gets_it(store: Store) -> None:
+def test_one_of_many_processes_takes_a_stale_lead(store: Store) -> None:
     clock = Clock()
     assert Leadership(store, "bot", clock).held()
     rivals = [Leadership(Store(store.root), "bot", clock) for _ in range(8)]
@@ -352,7 +354,7 @@ def test_of_many_that_take_a_stale_lead_at_once_one_gets_it(store: Store) -> Non
     assert len(race([rival.held for rival in rivals])) == 1
 
 
-def test_who_was_away_between_look_and_write_does_not_lead_by_a_number_of_the_past(
+def test_a_process_that_slept_does_not_lead_with_an_old_number(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -464,7 +466,7 @@ def test_a_lease_that_cannot_be_listed_counts_as_begun_and_stands_still(store: S
     assert watch.look("x.t1-aa").still_for == STALE_AFTER
 
 
-def test_what_is_no_file_is_said_and_not_waited_for(store: Store) -> None:
+def test_a_pipe_in_place_of_a_file_is_an_error_and_does_not_block(store: Store) -> None:
     store.local("records").mkdir()
     os.mkfifo(store.local("records/pipe.json"))
     store.local("records/folder.json").mkdir()
@@ -473,7 +475,7 @@ def test_what_is_no_file_is_said_and_not_waited_for(store: Store) -> None:
             store.read(f"records/{name}.json")
 
 
-def test_what_was_read_long_ago_is_not_kept_in_memory_for_ever(
+def test_the_cache_drops_what_was_read_long_ago(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "MOST_SEEN", 100)

@@ -81,7 +81,7 @@ def test_an_execution_waits_from_its_approval_to_its_claim_and_holds_until_its_r
     assert waiting(store, later) == []
 
 
-def test_one_that_looks_all_the_time_sees_the_same_as_one_that_was_just_started(
+def test_a_long_running_and_a_new_process_see_the_same_queue(
     store: Store,
 ) -> None:
     watcher = turns(store)
@@ -96,7 +96,7 @@ def test_one_that_looks_all_the_time_sees_the_same_as_one_that_was_just_started(
         assert sorted(watcher.waiting(NOW)) == waiting(store) == waits
 
 
-def test_what_was_cancelled_before_it_began_stands_in_nobodys_way(store: Store) -> None:
+def test_an_execution_cancelled_before_its_start_blocks_nobody(store: Store) -> None:
     first, second = execute(store, "xa"), execute(store, "xb", NOW + timedelta(seconds=1))
     record.write(store, f"executions/{first}/cancelled", record.Cancelled(at=NOW, by="ada"))
     assert waiting(store) == []
@@ -104,7 +104,7 @@ def test_what_was_cancelled_before_it_began_stands_in_nobodys_way(store: Store) 
     assert waiting(store) == []
 
 
-def test_what_was_started_by_hand_stands_in_no_line(store: Store) -> None:
+def test_a_run_by_hand_does_not_queue(store: Store) -> None:
     local = synthetic.execution(PLAN, "xa").model_copy(update={"id": "xa", "origin": None})
     record.write(store, "executions/xa/execution", local)
     claim(store, "xa")
@@ -147,7 +147,7 @@ def test_approval_sets_aside_what_is_expected_and_the_end_gives_back_what_was_no
     assert refused(store, NEEDS + 9, NOW + timedelta(seconds=20))
 
 
-def test_what_takes_longer_than_expected_counts_while_it_runs(store: Store) -> None:
+def test_a_run_over_its_expected_time_still_counts(store: Store) -> None:
     claim(store, execute(store, "xa"))
     late = NOW + timedelta(seconds=3 * NEEDS)
     assert refused(store, 4 * NEEDS - 1, late)
@@ -182,7 +182,7 @@ def test_slices_are_dealt_out_first_to_those_that_have_no_choice() -> None:
     assert held == {"wide": ("large", 2), "either": ("small", 2)}
 
 
-def test_what_runs_keeps_its_devices_when_the_cluster_is_described_smaller() -> None:
+def test_running_executions_keep_their_devices_in_a_smaller_cluster() -> None:
     lives = [Life(request(name, count=2), claimed=0) for name in ("a", "b")]
     lives.append(Life(request("c", count=1, submitted=1)))
     queue = queue_of(lives, Cluster((Pool("nodes", "h100", 3),)), Policy(), 2)
@@ -190,7 +190,7 @@ def test_what_runs_keeps_its_devices_when_the_cluster_is_described_smaller() -> 
     assert list(queue.waiting) == ["c"]
 
 
-def test_who_fits_in_no_pool_any_more_is_told_so(store: Store) -> None:
+def test_an_execution_that_no_longer_fits_is_told_so(store: Store) -> None:
     execute(store, "xa")
     (place,) = turns(store, "pools: {n: {kind: h100, count: 1}}\n").waiting(NOW).values()
     assert (place.start, place.why) == (None, "no pool has 1 device for it any more")

@@ -135,7 +135,7 @@ def test_every_value_has_the_line_it_stands_on() -> None:
         ("é" * (MOST_BYTES // 2 + 1), 1, "it is longer than 100,000 bytes"),
     ],
 )
-def test_what_is_refused_names_its_line(text: str, line: int, said: str) -> None:
+def test_a_refused_value_names_its_line(text: str, line: int, said: str) -> None:
     with pytest.raises(BadYaml) as caught:
         read(text)
     assert (caught.value.line, said in str(caught.value)) == (line, True), str(caught.value)

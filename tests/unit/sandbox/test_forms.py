@@ -38,7 +38,7 @@ def test_a_fence_in_an_answer_does_not_end_the_forms_own() -> None:
     assert "````yaml\n```\ncode\n```\n````" in body
 
 
-def test_what_is_required_and_missing_is_named() -> None:
+def test_missing_required_answers_are_named() -> None:
     form = forms.parse(FORM.decode())
     assert set(forms.problems(form, {"hypothesis": [" "]})) == {"hypothesis", "promises"}
     given = {"hypothesis": ["x"], "promises": ["I have looked for an earlier one"]}

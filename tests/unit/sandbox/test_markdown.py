@@ -124,7 +124,7 @@ def assert_harmless(made: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_is_hostile_does_nothing(text: str) -> None:
+def test_hostile_markdown_does_nothing(text: str) -> None:
     assert_harmless(html(text))
     assert_harmless(html(f"before {text} after\n\n{text}"))
 

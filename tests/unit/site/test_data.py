@@ -154,7 +154,7 @@ def test_a_page_is_drawn_once_whoever_uses_the_output(built, store, tmp_path, mo
     ("gone", "said"),
     [("", "The store no longer holds this output"), ("files", "its files have been removed")],
 )
-def test_what_was_removed_is_said_with_what_it_was(built, store, tmp_path, gone, said):
+def test_the_page_of_a_removed_output_says_what_it_was(built, store, tmp_path, gone, said):
     built(lines("words that are gone"))
     manifest = artifacts.said(store, "texts.map", FINGERPRINT)
     folder = store.local(manifest.folder)

@@ -131,7 +131,7 @@ def test_an_outcome_of_another_seal_is_noticed(tmp_path: Path) -> None:
     assert found.trouble == "the outcome is of another seal"
 
 
-def test_what_other_readings_say_stands_beside_it(tmp_path: Path) -> None:
+def test_alternative_forecasts_are_shown_beside_the_seal(tmp_path: Path) -> None:
     seal = a_seal()
     write(tmp_path / "delphi", seal, 1.5)
     found = sealed.read(tmp_path / "delphi")
@@ -188,7 +188,7 @@ def test_the_page_says_how_many_other_readings_would_have_come_nearer(tmp_path: 
     )
 
 
-def test_what_was_looked_at_afterwards_stands_on_the_page_beside_what_the_law_says(
+def test_later_analyses_are_shown_beside_the_law(
     tmp_path: Path,
 ) -> None:
     seal = a_seal()

@@ -137,7 +137,7 @@ def test_without_entries_the_page_says_how_to_enter(store: Store, tmp_path: Path
     assert "Nobody has entered any yet" in Page(tmp_path / "site" / "entries.html").text
 
 
-def test_what_was_merged_though_it_cannot_be_stops_no_page(
+def test_a_merged_impossible_entry_breaks_no_page(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results_entries, "_beyond", lambda _: "")  # as an older lab took it

@@ -35,7 +35,7 @@ def test_the_feed_of_a_new_lab_is_a_feed(store, tmp_path):
     assert feed.findtext(f"{ATOM}updated") == "1970-01-01T00:00:00+00:00"
 
 
-def test_what_ended_and_what_broke_a_record_is_told_newest_first(store, tmp_path):
+def test_the_feed_has_ended_executions_and_records_newest_first(store, tmp_path):
     first = synthetic.plan(predictions=[synthetic.prediction("> 0.05")])
     synthetic.finish(store, synthetic.execution(first, "1"), synthetic.PLAIN)
     later = synthetic.START + timedelta(hours=1)

@@ -192,7 +192,7 @@ def test_whatever_the_size_of_a_file_its_readers_take_little_memory(
                 reading(reader, path)
 
 
-def test_of_a_log_of_any_size_the_end_is_read(tmp_path: Path) -> None:
+def test_the_end_of_a_log_of_any_size_is_read(tmp_path: Path) -> None:
     store = Store(tmp_path.resolve() / "store")
     path = store.local("work/x/out/log.txt")
     path.parent.mkdir(parents=True)

@@ -51,7 +51,7 @@ def test_the_frontier_is_who_is_best_of_all_that_cost_as_little(store):
     assert fronts(store) == {"small": "on", "large": "on", "worse": "", "wasteful": ""}
 
 
-def test_who_cannot_be_told_apart_from_the_frontier_is_tied_with_it(store):
+def test_a_row_not_significantly_off_the_frontier_is_tied(store):
     finish(store, "best", [2.00, 2.10], steps=16)
     finish(store, "near", [2.04, 2.14], steps=16)
     finish(store, "dear", [2.02, 2.12], steps=32)

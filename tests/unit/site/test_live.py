@@ -72,7 +72,7 @@ def read(client, tmp_path):
     return Page(tmp_path / "live.html"), json.loads(script[len(begin) : -len(");\n")])
 
 
-def test_what_runs_now_is_shown_with_what_its_jobs_report(store, client, tmp_path):
+def test_a_live_page_shows_what_jobs_report(store, client, tmp_path):
     synthetic.begin(store, synthetic.execution(synthetic.plan()), "t1.claimed", "t1.started")
     report(store, "fast.s1", 1, 2, 3)
     page, body = read(client, tmp_path)
@@ -104,7 +104,7 @@ def test_a_page_is_kept_for_some_seconds_and_then_drawn_again(store, client, clo
     assert ["fast.s1", 3, 16, 4.7, 9000] in read(client, tmp_path)[1]["live"]["rows"]
 
 
-def test_what_is_over_is_shown_as_it_ended_and_asks_no_more(store, client, tmp_path):
+def test_the_live_page_of_an_ended_execution_stops_reloading(store, client, tmp_path):
     synthetic.finish(store, synthetic.execution(synthetic.plan()), synthetic.PLAIN)
     page, body = read(client, tmp_path)
     assert body["live"]["ended"] is True
@@ -113,7 +113,7 @@ def test_what_is_over_is_shown_as_it_ended_and_asks_no_more(store, client, tmp_p
 
 
 @pytest.mark.parametrize("name", ["x0000000000000000", "..%2f..%2fetc", "X", NAME + "0", EVIL])
-def test_what_is_no_execution_is_not_found(client, name):
+def test_the_live_page_of_an_unknown_execution_is_404(client, name):
     answer = client.get(f"/live/{name}")
     assert answer.status_code == 404
     assert "<" not in answer.text

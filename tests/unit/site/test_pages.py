@@ -241,7 +241,7 @@ def test_without_a_host_threads_are_named_and_not_linked(filled, tmp_path):
     assert "pull request #2" in page_of(tmp_path / "site").text
 
 
-def test_the_twin_says_what_the_page_says(filled, tmp_path):
+def test_the_json_says_what_the_page_says(filled, tmp_path):
     build(filled, tmp_path / "site")
     board = json.loads((tmp_path / "site" / "api" / "leaderboard.json").read_text())
     (group,) = board["groups"]

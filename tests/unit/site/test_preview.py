@@ -118,7 +118,7 @@ def test_a_title_is_broken_into_lines_and_cut_where_there_is_no_room(
     assert preview.wrapped(words, 10, 65, 2) == lines
 
 
-def test_what_strangers_write_stays_words(store: Store, tmp_path: Path) -> None:
+def test_strangers_text_stays_text_in_previews(store: Store, tmp_path: Path) -> None:
     evil = '</text><script>alert(1)</script>"\0 {{ 7 * 7 }} 漢字'
     synthetic.preregister(store, 9, title=evil)
     build(store, tmp_path / "site", lab=evil, address=ADDRESS)

@@ -124,7 +124,7 @@ def planned(do, *takes, **config):
     )
 
 
-def test_of_steps_only_what_a_run_follows_from_and_what_follows_from_it_is_drawn(entry):
+def test_only_steps_before_and_after_a_run_are_drawn(entry):
     steps = {
         "text": planned("map"),
         "tokens": planned("tokenize", "text"),

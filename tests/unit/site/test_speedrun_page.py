@@ -40,7 +40,7 @@ def test_the_frontier_is_of_measured_cost_and_quality(store: Store) -> None:
     assert fronts == {"cheap": "on", "dear": "on", "wasteful": ""}
 
 
-def test_what_own_code_says_of_its_model_flops_buys_no_place(store: Store) -> None:
+def test_claimed_model_flops_of_own_code_give_no_place(store: Store) -> None:
     """It is shown, and neither sorts, nor ranks, nor stands on the frontier of model FLOPs."""
     synthetic.compete(store, COST, "plain", [2.05, 2.06], hardware_flops=4e13)
     synthetic.compete(store, COST, "mine", [2.03, 2.04], own=True, tokens=1, hardware_flops=9e13)

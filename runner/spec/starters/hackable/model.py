@@ -20,23 +20,23 @@ Params = dict[str, Any]  # nested dictionaries of arrays
 
 @dataclass(frozen=True)
 class Shape:
-    """What `model:` in experiment.yaml says. To have a knob of your own, add a line here, use it
-    below, and write it there; a key that is not listed here is refused."""
+    """What `model:` in experiment.yaml contains. For an option of your own, add a line here, use it
+    below, and write it there; keys that are not listed here are refused."""
 
-    width: int  # D, of the stream that runs through all blocks
+    width: int  # D, width of the stream that runs through all blocks
     layers: int  # blocks
     heads: int  # of attention; must divide width
-    seq_len: int  # S, tokens that are seen at once
-    vocab_size: int  # V; 256 where a token is a byte, which experiment.yaml need not say
+    seq_len: int  # S, tokens in a window
+    vocab_size: int  # V; with byte tokens 256, which experiment.yaml may leave out
     mlp_ratio: int = 4  # F / D
 
 
 class Parameter(NamedTuple):
-    """How one array of parameters begins, and what it is for."""
+    """How one array of parameters is initialised, and its role."""
 
     shape: tuple[int, ...]
-    std: float | None  # of the normal distribution that it is drawn from; None: all ones
-    role: str  # embedding, head, column or row (matrices), gain (what is no matrix)
+    std: float | None  # standard deviation of its normal distribution; None: all ones
+    role: str  # embedding, head, column or row (matrices), gain (everything else)
 
 
 class Transformer:
@@ -52,7 +52,7 @@ class Transformer:
         """All parameters, declared once; `init` and `roles` follow from it."""
         D, V = self.shape.width, self.shape.vocab_size
         F = self.shape.mlp_ratio * D
-        # What writes to the stream begins smaller, so that deep models begin as calm as others.
+        # Weights that write to the stream start smaller, so that it does not grow with depth.
         into_stream = 0.02 / (2 * self.shape.layers) ** 0.5
         block = {
             "attention_norm": Parameter((D,), None, "gain"),
@@ -70,8 +70,8 @@ class Transformer:
         }
 
     def init(self, key: jax.Array) -> Params:
-        """Fresh parameters, float32. Each is drawn with a key of its own, made of `key`: the same
-        seed gives the same model, and another seed another one."""
+        """Draw the parameters, float32. Each array has a key of its own, derived from `key`: the
+        same seed gives the same model, another seed another one."""
         declared, tree = jax.tree.flatten(self.parameters(), is_leaf=_is_parameter)
         keys = jax.random.split(key, len(declared))
         return jax.tree.unflatten(
@@ -85,8 +85,8 @@ class Transformer:
     # ── From tokens to logits ────────────────────────────────────────────────────────────────
 
     def logits(self, params: Params, tokens_BS: jax.Array) -> jax.Array:
-        """How likely each token is to be the next one, at every position: (batch, position,
-        vocabulary), before softmax. A position must not see those after it; the lab looks."""
+        """Logits of the next token at every position: (batch, position, vocabulary). A position
+        must not see those after it; the lab checks that."""
         x_BSD = params["embedding"][tokens_BS]
         for number in range(self.shape.layers):
             x_BSD = self.block(params[f"block{number}"], x_BSD)
@@ -98,7 +98,7 @@ class Transformer:
         return x_BSD + self.mlp(block, norm(x_BSD, block["mlp_norm"]))
 
     def attention(self, block: Params, x_BSD: jax.Array) -> jax.Array:
-        """Each position takes from those up to itself what their keys promise."""
+        """Causal attention: each position reads a weighted mean of the values up to itself."""
         B, S, _ = x_BSD.shape
         qkv_BS3Hh = (x_BSD @ block["qkv"]).reshape(B, S, 3, self.shape.heads, -1)
         q_BSHh, k_BSHh, v_BSHh = (qkv_BS3Hh[:, :, which] for which in range(3))
@@ -110,7 +110,7 @@ class Transformer:
         return mixed_BSHh.reshape(B, S, -1) @ block["out"]
 
     def mlp(self, block: Params, x_BSD: jax.Array) -> jax.Array:
-        """What a position makes of what it has gathered."""
+        """Two matrices with a nonlinearity between, for each position alone."""
         return jax.nn.gelu(x_BSD @ block["up"]) @ block["down"]
 
 
@@ -118,13 +118,13 @@ class Transformer:
 
 
 def norm(x_BSD: jax.Array, gain_D: jax.Array) -> jax.Array:
-    """RMSNorm: every position's vector at the same length, times a learned gain."""
+    """RMSNorm: every position's vector is scaled to the same length, then times a learned gain."""
     return x_BSD * jax.lax.rsqrt(jnp.mean(x_BSD**2, axis=2, keepdims=True) + 1e-5) * gain_D
 
 
 def rotate(x_BSHh: jax.Array) -> jax.Array:
-    """Rotary positions: pairs of dimensions turn with the position, each pair at its own speed, so
-    that attention sees how far apart two positions are."""
+    """Rotary positions: pairs of dimensions are rotated by an angle that grows with the position,
+    each pair at its own speed. So attention depends on the distance of two positions."""
     S, half = x_BSHh.shape[1], x_BSHh.shape[3] // 2
     angle_S1i = jnp.arange(S)[:, None, None] * 10_000.0 ** (-jnp.arange(half) / half)
     cos, sin = jnp.cos(angle_S1i), jnp.sin(angle_S1i)

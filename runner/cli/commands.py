@@ -1,0 +1,190 @@
+"""The commands as a command line knows them: in which order they are listed, and what is told to
+somebody who types one wrong, all of it at once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer._click.core import Context
+from typer._click.exceptions import MissingParameter, NoArgsIsHelpError, NoSuchOption, UsageError
+from typer.core import TyperCommand, TyperGroup
+
+from runner.cli.ending import FAILED, stop, stopping
+from runner.execution.ray_jobs import RayError
+from runner.lib.problems import BadExperiment, near, nearest, quoted
+from runner.store.store import StoreError
+
+# The commands as `regatta --help` lists them.
+PANELS = {
+    "Experiments": ("new", "plan", "run", "show", "ls", "diff", "graph"),
+    "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
+    "Trust": ("reproduce", "replay", "verify", "key"),
+    "Lab": ("init", "serve", "handle", "doctor", "site", "store", "simulate"),
+    "Play": ("demo", "sandbox"),
+}
+ORDER = [name for names in PANELS.values() for name in names]
+
+# What other programs call what is called otherwise here.
+MEANT = {
+    **dict.fromkeys(("list", "executions", "history", "ps"), "ls"),
+    **dict.fromkeys(("runs", "status"), "ls` or `show"),
+    **dict.fromkeys(("info", "inspect", "describe", "result"), "show"),
+    **dict.fromkeys(("resume", "continue", "retry", "train", "start", "exec"), "run"),
+    **dict.fromkeys(("compare",), "diff"),
+    **dict.fromkeys(("log", "tail", "watch"), "logs"),
+    **dict.fromkeys(("create", "add"), "new"),
+    **dict.fromkeys(("check", "validate", "estimate", "cost"), "plan"),
+    **dict.fromkeys(("build", "leaderboard", "board"), "site build"),
+    **dict.fromkeys(("predict",), "forecast"),
+    **dict.fromkeys(("gc", "clean", "prune"), "store gc"),
+    **dict.fromkeys(("help",), "-h"),
+    **dict.fromkeys(("version",), "--version"),
+}
+# The same of options: {option: what to write, of the commands that have the option in it}.
+MEANT_OPTIONS = {
+    "--seeds": "--only 'seeds=0,1'",
+    "--arm": "--only 'arms=NAME'",
+    "--arms": "--only 'arms=NAME'",
+    "--follow": "-f",
+}
+VALUES = {"valid integer": "a whole number", "valid number": "a number"}
+
+
+class Wrong(typer.BadParameter):
+    """What is wrong with an argument, in words that need no more."""
+
+
+class Command(TyperCommand):
+    """A command that is told all that is wrong with its options and arguments."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """What is left of the words. Ends the program where anything is wrong with them."""
+        try:
+            return super().parse_args(ctx, [*args])
+        except NoArgsIsHelpError:
+            raise
+        except UsageError:
+            return stop("\n".join(self._wrong(ctx, args)))
+
+    def _wrong(self, ctx: Context, args: list[str]) -> list[str]:
+        """All that is wrong, each in a line."""
+        found, left, sure = [], [*args], True
+        options = {opt: one for one in self.get_params(ctx) for opt in one.opts if opt[:1] == "-"}
+        while True:
+            try:
+                given, more, _ = self.make_parser(ctx).parse_args(args=[*left])
+                break
+            except NoSuchOption as error:
+                name = error.option_name
+                at = next((n for n, one in enumerate(left) if one.partition("=")[0] == name), None)
+                found.append(_no_option(name, options, ctx))
+                if at is None:
+                    return found
+                if left.pop(at) == name and left[at:] and not left[at].startswith("-"):
+                    meant = options.get(_meant(name, options).partition(" ")[0])
+                    if meant is None:
+                        sure = False  # whether the next word is its value or an argument
+                    elif not getattr(meant, "is_flag", False):
+                        left.pop(at)
+            except UsageError as error:
+                name = str(getattr(error, "option_name", ""))
+                if name not in left:
+                    return [*found, error.format_message()]
+                found.append(f"`{name}` needs a value; write `{name} VALUE`")
+                left.remove(name)
+        for one in self.get_params(ctx):
+            try:
+                if not one.is_eager and (sure or one.opts[0][:1] == "-"):
+                    one.handle_parse_result(ctx, given, more)
+            except UsageError as error:
+                found.append(_said(error, given.get(one.name or ""), ctx))
+        if more and sure:
+            words = f"takes no {quoted(' '.join(more))}; `{ctx.command_path} -h` says what it takes"
+            found.append(f"`{ctx.command_path}` {words}")
+        return found
+
+
+def _meant(name: str, options: Mapping[str, Any]) -> str:
+    """What to write in the place of an option that there is not; empty where nobody knows."""
+    meant = MEANT_OPTIONS.get(name, "")
+    return meant if meant.partition(" ")[0] in options else nearest(name, options) or ""
+
+
+def _no_option(name: str, options: Mapping[str, Any], ctx: Context) -> str:
+    if name in ("--dry-run", "--dryrun") and ctx.info_name == "plan":
+        return f"there is no option `{name}`; leave it out, as `plan` runs nothing"
+    if meant := _meant(name, options):
+        return f"there is no option {quoted(name)}; write `{meant}`"
+    return f"there is no option {quoted(name)}; `{ctx.command_path} -h` lists its options"
+
+
+def _said(error: UsageError, given: object, ctx: Context) -> str:
+    """What is wrong with one option or argument."""
+    param = getattr(error, "param", None)
+    if isinstance(error, Wrong) or param is None:
+        return error.message
+    first = str(param.opts[0])
+    written = first.startswith("-")
+    name = first if written else str(param.metavar or param.name).strip("[]").upper()
+    if isinstance(error, MissingParameter):
+        named = f"{name} VALUE" if written else name
+        return f"{name} is missing; write `{ctx.command_path} {named}`"
+    one = given[-1] if isinstance(given, list | tuple) and given else given
+    for known, value in VALUES.items():
+        if known in error.message:
+            return f"`{name}`: must be {value}, not {quoted(one)}"
+    return f"`{name}`: {error.message.removeprefix('Value error, ').removesuffix('.')}"
+
+
+class Group(TyperGroup):
+    """Commands below one word."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> Any:
+        """The command that is meant. Ends the program where there is none."""
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError:
+            name = args[0]
+            if name.startswith("-"):
+                raise
+            known = self.list_commands(ctx)
+            meant = MEANT.get(name) if set(ORDER) & {*known} else None
+            words = f"; did you mean `{meant}`?" if meant else near(name, known)
+            listed = f"`{ctx.command_path} -h` lists all"
+            return stop(f"there is no command {quoted(name)}{words or ';'} {listed}")
+
+
+class Commands(Group):
+    """All commands: what nobody could foresee at one place may happen to any of them. A disk, a
+    bucket or Ray may fail a command in its middle."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Their names, by panels."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """A command, with its panel, and its help without the line breaks of the source."""
+        command = super().get_command(ctx, cmd_name)
+        if isinstance(command, TyperCommand | TyperGroup):
+            command.rich_help_panel = next(
+                panel for panel, names in PANELS.items() if cmd_name in names
+            )
+            paragraphs = (command.help or "").split("\n\n")
+            command.help = "\n\n".join(" ".join(words.split()) for words in paragraphs)
+        return command
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command that was named."""
+        with stopping(BadExperiment), stopping(StoreError, RayError, code=FAILED):
+            return super().invoke(ctx)
+
+
+class App(typer.Typer):
+    """Commands, each a `Command`."""
+
+    def __init__(self, *, cls: type[TyperGroup] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        """Add a command."""
+        return super().command(name, cls=Command, **settings)
