@@ -34,8 +34,8 @@ EXAMPLES = {
     "expect": '"< -0.05"',
     "confidence": "80 %",
 }
-FORM = EXAMPLES.keys() - {"metric", "expect", "confidence"}  # what tells of which form one is
-# A line that YAML would take for the beginning of a folded text.
+FORM = EXAMPLES.keys() - {"metric", "expect", "confidence"}  # the keys that determine the form
+# A line that YAML would parse as the start of a folded text.
 BARE = re.compile(r"(\s*(?:-\s+)?expect:\s+)([>|][^\"'#]*[^\"'#\s])\s*")
 
 
@@ -160,7 +160,7 @@ def _answers(body: str, form: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[Prediction, ...]:
-    """The predictions in an answer of the form; what is `wrong` with them is added there."""
+    """The predictions in an answer of the form; adds their problems to `wrong`."""
     label = form.get("predictions", "Predictions")
     fenced = re.fullmatch(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", text, re.DOTALL)
     text = fenced[2] if fenced else text
@@ -178,7 +178,7 @@ def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[
         wrong.append(f"`{label}` must be a YAML list; begin each prediction with `- metric:`.")
         if not isinstance(entries, dict):
             return ()
-        document = replace(  # which is meant to be one of a list
+        document = replace(  # it is meant as one of a list
             document, value=[entries], lines={(0, *at): n for at, n in document.lines.items()}
         )
     complaints = Complaints(document)
@@ -202,8 +202,8 @@ def _sentence(problem: Problem) -> str:
 
 
 def _with_quotes(text: str) -> tuple[str, dict[int, Problem]]:
-    """The text with quotes around what YAML reads as something else, and by their lines what to say
-    of these."""
+    """The text with quotes around what YAML would parse differently, and the message for each by
+    line."""
     bare: dict[int, Problem] = {}
     lines = text.split("\n")
     for n, line in enumerate(lines):
@@ -230,7 +230,7 @@ def _names(prediction: Prediction) -> Iterator[tuple[yaml_lines.Path, str]]:
 
 
 def _prediction(written: Any, index: int, complaints: Complaints) -> Prediction | None:
-    """The entry of this index; None where it cannot be read. All that is wrong is told."""
+    """The entry with this index; None if it is unreadable. Adds all problems."""
     entry = written
     if isinstance(entry, dict):
         entry = {**entry}
@@ -256,7 +256,7 @@ def _prediction(written: Any, index: int, complaints: Complaints) -> Prediction 
 
 
 def _expected(entry: Mapping[str, Any], index: int, complaints: Complaints) -> str:
-    """What an entry expects, in one form; in the place of what is none, anything."""
+    """An entry's `expect` in canonical form; a placeholder if it is invalid."""
     try:
         expect = str(parse_expect(entry["expect"]))
     except BadExpectation as error:

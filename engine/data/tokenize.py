@@ -97,6 +97,12 @@ class Tokenizer:
             for text in texts
         ]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids. Bytes that are no UTF-8 become U+FFFD, unknown ids nothing."""
+        if self._is_bytes:
+            return bytes(one for one in ids if one < self.vocab_size).decode(errors="replace")
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
     def id_of(self, token: str) -> int | None:
         return self._ids.get(token)
 

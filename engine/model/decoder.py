@@ -97,6 +97,24 @@ class Attention(nnx.Module):
 
     def heads(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
         """The output of each head, before o_proj mixes them. Returns B, S, H, h."""
+        return self.attend(*self.qkv(x_TD, sequences.seq_len), sequences.segments_BS)
+
+    def attend(
+        self,
+        q_BSHh: jax.Array,
+        k_BSKh: jax.Array,
+        v_BSKh: jax.Array,
+        segments_BS: jax.Array | None = None,
+    ) -> jax.Array:
+        """`attention.attend`, as this model is configured."""
+        window = self.config.sliding_window
+        return attend(q_BSHh, k_BSKh, v_BSKh, segments_BS, window, self.implementation)
+
+    def qkv(
+        self, x_TD: jax.Array, seq_len: int, positions_BS: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """What is attended: queries (B, S, H, h), keys and values (B, S, K, h), normalised and
+        rotated to `positions_BS` (int32; None: 0 to S − 1)."""
         config = self.config
         K, h = config.num_kv_heads, config.head_dim
         G = config.num_heads // K
@@ -106,7 +124,7 @@ class Attention(nnx.Module):
         qkv = (self.q_proj[...], self.k_proj[...], self.v_proj[...])
         w_DKNh = jnp.concatenate([w.reshape(len(w), K, -1, h) for w in qkv], axis=2)
         qkv_TN = x_TD @ w_DKNh.reshape(len(w_DKNh), -1)
-        qkv_BSKNh = qkv_TN.reshape(-1, sequences.seq_len, K, G + 2, h)
+        qkv_BSKNh = qkv_TN.reshape(-1, seq_len, K, G + 2, h)
         q_BSKGh, k_BSK1h, v_BSK1h = jnp.split(qkv_BSKNh, (G, G + 1), axis=3)
         q_BSHh = q_BSKGh.reshape(*q_BSKGh.shape[:2], K * G, h)
         k_BSKh, v_BSKh = k_BSK1h.squeeze(3), v_BSK1h.squeeze(3)
@@ -114,14 +132,8 @@ class Attention(nnx.Module):
             learned = config.qk_norm == "learned"
             q_BSHh = rms_norm(q_BSHh, config.norm_epsilon, self.q_norm[...] if learned else None)
             k_BSKh = rms_norm(k_BSKh, config.norm_epsilon, self.k_norm[...] if learned else None)
-        return attend(
-            rotate(q_BSHh, config.rope_theta),
-            rotate(k_BSKh, config.rope_theta),
-            v_BSKh,
-            sequences.segments_BS,
-            config.sliding_window,
-            self.implementation,
-        )
+        theta = config.rope_theta
+        return rotate(q_BSHh, theta, positions_BS), rotate(k_BSKh, theta, positions_BS), v_BSKh
 
 
 class SwiGLU(nnx.Module):
@@ -201,7 +213,7 @@ class Decoder:
             return parameter.get_metadata("role")
 
         ends, block = (
-            nnx.to_pure_dict(self._declared(module)[1], extract_fn=role)
+            nnx.to_pure_dict(self.declared(module)[1], extract_fn=role)
             for module in (Ends, self.block)
         )
         return {**ends, "blocks": block}
@@ -211,7 +223,7 @@ class Decoder:
     ) -> jax.Array:
         """The residual stream after the final norm, (B·S, D) in the compute dtype. S may be any
         length; `segments_BS` as in Sequences."""
-        (ends_def, _), (block_def, _) = self._declared(Ends), self._declared(self.block)
+        block_def, _ = self.declared(self.block)
         sequences = Sequences(tokens_BS.shape[1], segments_BS)
 
         def body(x_TD: jax.Array, layer: Params) -> tuple[jax.Array, None]:
@@ -225,8 +237,12 @@ class Decoder:
         # The look-up is sharded by D, then goes through `data`; in one step XLA would gather the
         # whole table.
         x_TD = constrain(constrain(x_TD, "data", "fsdp"), ROWS, None)
-        blocks = jax.tree.map(self._cast, params["blocks"], self.roles()["blocks"])
-        x_TD, _ = jax.lax.scan(body, x_TD, blocks, unroll=unroll)
+        x_TD, _ = jax.lax.scan(body, x_TD, self.cast(params["blocks"]), unroll=unroll)
+        return self.final(params, x_TD)
+
+    def final(self, params: Params, x_TD: jax.Array) -> jax.Array:
+        """The final norm of the residual stream."""
+        ends_def, _ = self.declared(Ends)
         ends = nnx.merge(ends_def, {name: x for name, x in params.items() if name != "blocks"})
         return ends.final_norm(x_TD)
 
@@ -251,10 +267,15 @@ class Decoder:
         fallback = "float32" if platform() == "cpu" else "bfloat16"
         return jnp.dtype(self.compute.dtype or fallback)
 
-    def _cast(self, parameter: jax.Array, role: Role) -> jax.Array:
-        return parameter if role == "gain" else parameter.astype(self.dtype)
+    def cast(self, blocks: Params) -> Params:
+        """The blocks' matrices in the compute dtype."""
 
-    def _declared(self, module: Part) -> tuple[Any, nnx.State]:
+        def one(parameter: jax.Array, role: Role) -> jax.Array:
+            return parameter if role == "gain" else parameter.astype(self.dtype)
+
+        return jax.tree.map(one, blocks, self.roles()["blocks"])
+
+    def declared(self, module: Part) -> tuple[Any, nnx.State]:
         """The module's definition and abstract parameters; draws nothing."""
         return nnx.split(nnx.eval_shape(lambda: module(self, nnx.Rngs(params=jax.random.key(0)))))
 
@@ -266,12 +287,20 @@ def rms_norm(x: jax.Array, epsilon: float, gain: jax.Array | None = None) -> jax
     return (wide if gain is None else wide * gain).astype(x.dtype)
 
 
-def rotate(x_BSHh: jax.Array, theta: float) -> jax.Array:
+def rotate(x_BSHh: jax.Array, theta: float, positions_BS: jax.Array | None = None) -> jax.Array:
     """Rotary positions (RoPE), half-split as in Hugging Face's Llama: dimension i turns together
-    with i + h/2 by position · θ^(−2i/h) radians. Returns the dtype of x."""
+    with i + h/2 by position · θ^(−2i/h) radians. Without `positions_BS` they are 0 to S − 1.
+    Returns the dtype of x."""
     S, half = x_BSHh.shape[1], x_BSHh.shape[3] // 2
-    angle_S1i = np.arange(S)[:, None, None] * theta ** (-np.arange(half) / half)
-    cos, sin = np.cos(angle_S1i).astype(np.float32), np.sin(angle_S1i).astype(np.float32)
+    frequency_i = theta ** (-np.arange(half) / half)
+    cos: jax.Array | np.ndarray
+    sin: jax.Array | np.ndarray
+    if positions_BS is None:  # a table of constants
+        angle_S1i = np.arange(S)[:, None, None] * frequency_i
+        cos, sin = np.cos(angle_S1i).astype(np.float32), np.sin(angle_S1i).astype(np.float32)
+    else:
+        angle_BS1i = positions_BS[:, :, None, None] * frequency_i.astype(np.float32)
+        cos, sin = jnp.cos(angle_BS1i), jnp.sin(angle_BS1i)
     a, b = jnp.split(x_BSHh, 2, axis=3)
     turned = jnp.concatenate((a * cos - b * sin, b * cos + a * sin), axis=3)
     return turned.astype(x_BSHh.dtype)

@@ -173,8 +173,8 @@ _blocked.defvjp(_forward, _backward)
 
 
 def _added(sum_NhS: jax.Array, part_NhP: jax.Array, first: int, stop: int) -> jax.Array:
-    """The sum with this part of its positions. A scatter over all of them has no indices, and XLA's
-    compiler crashes on that in a `shard_map` (JAX 0.11.2, CPU)."""
+    """`sum_NhS` plus this part at its positions. A scatter over all positions has no indices, and
+    XLA's compiler crashes on that in a `shard_map` (JAX 0.11.2, CPU)."""
     if part_NhP.shape == sum_NhS.shape:
         return sum_NhS + part_NhP
     return sum_NhS.at[..., first:stop].add(part_NhP)

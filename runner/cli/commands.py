@@ -1,5 +1,4 @@
-"""The commands as a command line knows them: in which order they are listed, and what is told to
-somebody who types one wrong, all of it at once."""
+"""The command line's commands: their order, and the errors for wrong arguments, all at once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from runner.execution.ray_jobs import RayError
 from runner.lib.problems import BadExperiment, near, nearest, quoted
 from runner.store.store import StoreError
 
-# The commands as `regatta --help` lists them.
+# The order of the commands in `regatta --help`.
 PANELS = {
     "Experiments": ("new", "plan", "run", "show", "ls", "diff", "graph"),
     "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
@@ -24,7 +23,7 @@ PANELS = {
 }
 ORDER = [name for names in PANELS.values() for name in names]
 
-# What other programs call what is called otherwise here.
+# Command names of other programs, and the names here.
 MEANT = {
     **dict.fromkeys(("list", "executions", "history", "ps"), "ls"),
     **dict.fromkeys(("runs", "status"), "ls` or `show"),
@@ -40,7 +39,7 @@ MEANT = {
     **dict.fromkeys(("help",), "-h"),
     **dict.fromkeys(("version",), "--version"),
 }
-# The same of options: {option: what to write, of the commands that have the option in it}.
+# The same for options: {option: what to write instead, for commands that have that option}.
 MEANT_OPTIONS = {
     "--seeds": "--only 'seeds=0,1'",
     "--arm": "--only 'arms=NAME'",
@@ -51,14 +50,14 @@ VALUES = {"valid integer": "a whole number", "valid number": "a number"}
 
 
 class Wrong(typer.BadParameter):
-    """What is wrong with an argument, in words that need no more."""
+    """An error about an argument, with a complete message."""
 
 
 class Command(TyperCommand):
-    """A command that is told all that is wrong with its options and arguments."""
+    """A command that reports all errors in its options and arguments at once."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """What is left of the words. Ends the program where anything is wrong with them."""
+        """The remaining arguments. Ends the program if there are errors."""
         try:
             return super().parse_args(ctx, [*args])
         except NoArgsIsHelpError:
@@ -67,7 +66,7 @@ class Command(TyperCommand):
             return stop("\n".join(self._wrong(ctx, args)))
 
     def _wrong(self, ctx: Context, args: list[str]) -> list[str]:
-        """All that is wrong, each in a line."""
+        """All errors, one per line."""
         found, left, sure = [], [*args], True
         options = {opt: one for one in self.get_params(ctx) for opt in one.opts if opt[:1] == "-"}
         while True:
@@ -83,7 +82,7 @@ class Command(TyperCommand):
                 if left.pop(at) == name and left[at:] and not left[at].startswith("-"):
                     meant = options.get(_meant(name, options).partition(" ")[0])
                     if meant is None:
-                        sure = False  # whether the next word is its value or an argument
+                        sure = False  # whether the next word is its value
                     elif not getattr(meant, "is_flag", False):
                         left.pop(at)
             except UsageError as error:
@@ -105,7 +104,7 @@ class Command(TyperCommand):
 
 
 def _meant(name: str, options: Mapping[str, Any]) -> str:
-    """What to write in the place of an option that there is not; empty where nobody knows."""
+    """What to write instead of an unknown option; empty if unknown."""
     meant = MEANT_OPTIONS.get(name, "")
     return meant if meant.partition(" ")[0] in options else nearest(name, options) or ""
 
@@ -119,7 +118,7 @@ def _no_option(name: str, options: Mapping[str, Any], ctx: Context) -> str:
 
 
 def _said(error: UsageError, given: object, ctx: Context) -> str:
-    """What is wrong with one option or argument."""
+    """The message for one wrong option or argument."""
     param = getattr(error, "param", None)
     if isinstance(error, Wrong) or param is None:
         return error.message
@@ -137,10 +136,10 @@ def _said(error: UsageError, given: object, ctx: Context) -> str:
 
 
 class Group(TyperGroup):
-    """Commands below one word."""
+    """Subcommands of one word."""
 
     def resolve_command(self, ctx: Context, args: list[str]) -> Any:
-        """The command that is meant. Ends the program where there is none."""
+        """The named command. Ends the program if there is none."""
         try:
             return super().resolve_command(ctx, args)
         except UsageError:
@@ -155,8 +154,7 @@ class Group(TyperGroup):
 
 
 class Commands(Group):
-    """All commands: what nobody could foresee at one place may happen to any of them. A disk, a
-    bucket or Ray may fail a command in its middle."""
+    """All commands. Catches errors that may occur in any of them: of a disk, a bucket or Ray."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Their names, by panels."""
@@ -174,13 +172,13 @@ class Commands(Group):
         return command
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Run the command that was named."""
+        """Run the named command."""
         with stopping(BadExperiment), stopping(StoreError, RayError, code=FAILED):
             return super().invoke(ctx)
 
 
 class App(typer.Typer):
-    """Commands, each a `Command`."""
+    """An app whose commands are `Command`s."""
 
     def __init__(self, *, cls: type[TyperGroup] = Group, **settings: Any) -> None:
         super().__init__(cls=cls, **settings)

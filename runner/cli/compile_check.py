@@ -114,7 +114,7 @@ def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig
 
 
 def _sizes(mesh: str) -> Iterator[tuple[str, int] | str]:
-    """The sizes of a mesh, and what is wrong with what is none."""
+    """The sizes of a mesh; for each invalid part, the error."""
     for part in mesh.split(","):
         axis, _, size = part.partition("=")
         if axis not in MeshConfig.model_fields or not (size.isdecimal() and 0 < int(size) < 10**6):

@@ -39,8 +39,8 @@ def stopping(*errors: type[Exception], code: int = BAD_INPUT, words: str = "{}")
 
 @contextmanager
 def complaining() -> Iterator[list[str]]:
-    """End after the `with` body with all complaints that it gathers, and with those of a
-    declaration that it reads last."""
+    """End after the `with` body with all collected problems, and with those of a declaration that
+    it reads last."""
     wrong: list[str] = []
     try:
         yield wrong

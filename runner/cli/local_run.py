@@ -73,8 +73,8 @@ def begin(
 
 
 def unusable_devices(plan: record.Plan) -> str | None:
-    """Why JAX cannot use the devices of this machine that a plan asks for, and what to do; None: it
-    can, or they are not here."""
+    """Why JAX cannot use this machine's devices for a plan, and what to do; None if it can, or if
+    the machine has none."""
     asked = (plan.resources, *(step.resources for step in plan.steps.values()))
     for platform in dict.fromkeys(plan.kinds[one.kind].platform for one in asked):
         if found := accelerators.unusable(platform):

@@ -214,8 +214,8 @@ def _upload(store: Store, execution: str) -> bool:
 def _narrowed(
     planned: record.Plan, only: str | None, seeds: list[int] | None
 ) -> tuple[record.Plan, list[str]]:
-    """What `--only` or `--seed` leaves of a plan, by the words that a `/run` takes; and what is
-    wrong with them."""
+    """The part of a plan that `--only` or `--seed` selects, with the words of a `/run`; and the
+    errors in them."""
     words = only or (f"seeds={','.join(map(str, seeds))}" if seeds else None)
     left = subset.read(words, planned) if words else record.Narrowing()
     if isinstance(left, str):

@@ -127,7 +127,7 @@ def in_steps(store: Store, id: str) -> record.Execution:
 
 
 def half_a_ray(url: str | None, token: Path | None) -> list[str]:
-    """What is wrong with the Ray that is named."""
+    """Errors in the options for a Ray."""
     together = "--ray-address and --ray-token-file go together: give both or neither."
     return [together] if bool(url) != bool(token) else []
 

@@ -1,5 +1,5 @@
-"""The GPUs and TPUs of this machine as the kernel shows them, and whether JAX can use them. JAX
-itself is not asked: its import takes a second, and it takes the devices for itself."""
+"""The GPUs and TPUs of this machine as the kernel shows them, and whether JAX can use them. Does
+not import JAX, because that takes a second and takes the devices."""
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -9,19 +9,19 @@ ROOT = Path("/")
 
 
 class Accelerator(NamedTuple):
-    """A platform of JAX's beside the CPU, and what it needs."""
+    """A platform of JAX (not the CPU), and what it needs."""
 
     name: str
-    vendor: str  # its number on PCI
-    told_by: str  # the file of a PCI device that tells it from the vendor's other devices
-    begins: tuple[str, ...]  # how that file begins
-    nodes: tuple[str, ...]  # the files by which programs use it, which its driver makes
-    driver: str  # what to do where there are none
-    packages: tuple[str, ...]  # one of them is JAX's code for it
+    vendor: str  # its PCI number
+    told_by: str  # the file of a PCI device that distinguishes it from the vendor's other devices
+    begins: tuple[str, ...]  # the beginning of that file
+    nodes: tuple[str, ...]  # its device files, which the driver creates
+    driver: str  # what to do without these
+    packages: tuple[str, ...]  # JAX needs one of them
     install: str  # the command that installs one
 
 
-KNOWN = {  # by what JAX calls the platform
+KNOWN = {  # by JAX's name of the platform
     "gpu": Accelerator(
         name="an NVIDIA GPU",
         vendor="0x10de",
@@ -46,19 +46,20 @@ KNOWN = {  # by what JAX calls the platform
 
 
 class Unusable(NamedTuple):
-    """Why JAX cannot use a device of this machine, in a sentence, and what to do."""
+    """Why JAX cannot use a device of this machine, as a sentence, and what to do."""
 
     words: str
     mend: str
 
 
 def present() -> list[str]:
-    """The platforms of this machine's accelerators, as JAX calls them."""
+    """The platforms of this machine's accelerators, by JAX's names."""
     return [platform for platform, one in KNOWN.items() if _is_here(one)]
 
 
 def unusable(platform: str) -> Unusable | None:
-    """Why JAX cannot use what this machine has of a platform; None: it can, or there is nothing."""
+    """Why JAX cannot use this machine's devices of a platform; None if it can, or if there are
+    none."""
     if platform not in present():
         return None
     one = KNOWN[platform]
@@ -72,8 +73,8 @@ def unusable(platform: str) -> Unusable | None:
 
 
 def _is_here(one: Accelerator) -> bool:
-    """Whether the kernel shows it, on PCI or, in a container that sees no PCI, by its files. A
-    virtual machine's devices of any kind are below /dev/vfio."""
+    """Whether the kernel shows it: on PCI or, in a container without PCI, by its device files. In a
+    virtual machine, devices of any kind are below /dev/vfio."""
     files = (node for node in one.nodes if "vfio" not in node)
     return any(any(ROOT.glob(node)) for node in files) or any(
         _read(folder / "vendor") == one.vendor

@@ -1,6 +1,6 @@
-"""What reading finds wrong with a document. Reading goes on after a mistake with what was probably
-meant, or without what cannot be read, so that all mistakes are told at once, each of them once, and
-nothing that only follows from another."""
+"""Collects the problems of a document. After a mistake, reading continues with what was probably
+meant, or without the unreadable part. So all mistakes are reported at once, each once, and without
+those that only follow from another."""
 
 import copy
 import re
@@ -15,21 +15,21 @@ from runner.lib import problems
 from runner.lib.problems import MAX_PROBLEMS, MUST_BE, BadExperiment, Document, Problem, Said
 from runner.lib.yaml_lines import Path
 
-MAX_ROUNDS = 4  # of mending one document
+MAX_ROUNDS = 4  # of correcting one document
 M = TypeVar("M", bound=BaseModel)
-Moved = dict[Path, Path | None]  # {where it is read: where it was written, or None: it is lost}
+Moved = dict[Path, Path | None]  # {path when read: path in the text, or None if it is unreadable}
 
 
 class Read(NamedTuple, Generic[M]):
-    """What was read of a value."""
+    """A value after reading."""
 
-    checked: M | None  # None: something is wrong with it
-    value: Any  # with the keys that were meant, and without what is lost
+    checked: M | None  # None: it has problems
+    value: Any  # with corrected keys, and without unreadable parts
     lost: frozenset[Path]
 
 
 class Complaints:
-    """What is wrong with a document, each thing once, through all stages of reading it."""
+    """The problems of a document, each once, through all stages of reading."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -42,36 +42,37 @@ class Complaints:
 
     @property
     def any(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any problems."""
         return bool(self._problems)
 
     @property
     def enough(self) -> bool:
-        """Whether there are as many as are told; looking for more would be for nothing."""
+        """Whether MAX_PROBLEMS are found, so that looking further is useless."""
         return len(self._problems) > MAX_PROBLEMS
 
     def add(self, problem: Problem) -> None:
-        """Complain of this, which may be of another file."""
+        """Add a problem, which may be in another file."""
         self._problems[problem] = None
 
     def say(self, path: Path, message: str) -> None:
-        """Complain of the value at `path`; of one that could not be read, that was said."""
+        """Add a problem with the value at `path`, unless it is unreadable, which is already
+        reported."""
         written = _written(path, self._moved)
         if written is not None:
             self.add(self._document.problem(written, message))
 
     def say_all(self, *said: Said) -> None:
-        """Complain of all of this."""
+        """Add all of these problems."""
         for path, message in chain(*said):
             self.say(path, message)
 
     def lose(self, path: Path, message: str) -> None:
-        """Complain of the value at `path`, of which nothing more can be said."""
+        """Add a problem with the value at `path`, and mark the value as unreadable."""
         self.say(path, message)
         self._moved[path] = None
 
     def lost(self, path: Path) -> bool:
-        """Whether the value at `path` could not be read."""
+        """Whether the value at `path` is unreadable."""
         return _written(path, self._moved) is None
 
     def tell(
@@ -80,8 +81,8 @@ class Complaints:
         error: ValidationError,
         at: Callable[[Path], Path | None] = lambda place: place,
     ) -> list[ErrorDetails]:
-        """Complain of what `schema` refused, whose places were written `at` others. Returns what
-        this was, as far as it is told."""
+        """Add the errors of `schema`; `at` maps their paths to those in the document. Returns the
+        reported errors."""
         found = []
         for detail in _telling(error.errors(include_url=False)):
             if self.enough:
@@ -101,8 +102,7 @@ class Complaints:
         at: Callable[[Path], Path] = lambda place: place,
         context: Mapping[str, Any] | None = None,
     ) -> Read[M]:
-        """`value` as `schema` reads it, with the keys that were probably meant. Everything wrong
-        with it is told."""
+        """Read `value` with `schema`, with corrected keys. Adds all problems."""
         moved: Moved = {}
         for _ in range(MAX_ROUNDS):
             try:
@@ -118,9 +118,8 @@ class Complaints:
         return Read(None, {}, frozenset([()]))
 
     def whole(self, schema: type[M], instead: Mapping[str, Any]) -> M | None:
-        """The whole document as `schema` reads it, of which everything wrong is told; with what
-        cannot be read left out, and `instead` {key: value} of what is needed. None where too little
-        is left."""
+        """Read the whole document with `schema`, and add all problems; unreadable parts are left
+        out, and `instead` {key: value} replaces missing ones. None if too little is left."""
         value = self._document.value
         for _ in range(MAX_ROUNDS):
             try:
@@ -132,7 +131,7 @@ class Complaints:
         return None
 
     def validated(self, schema: type[M]) -> M:
-        """The whole document as `schema` reads it. Raises BadExperiment."""
+        """Validate the whole document with `schema`. Raises BadExperiment."""
         read = self.read(schema, self._document.value)
         self.end()
         if read.checked is None:
@@ -141,7 +140,7 @@ class Complaints:
 
     @property
     def found(self) -> list[Problem]:
-        """All of them, by line; of very many the first ones, and that there are more."""
+        """All problems by line; at most MAX_PROBLEMS, and then a note that there are more."""
         found = sorted(self._problems, key=lambda problem: problem.line or 0)
         if len(found) <= MAX_PROBLEMS:
             return found
@@ -150,7 +149,7 @@ class Complaints:
         return [*found[:MAX_PROBLEMS], Problem(last.file, last.line, "", words)]
 
     def end(self) -> None:
-        """Raise BadExperiment where there are any."""
+        """Raise BadExperiment if there are any problems."""
         if self._problems:
             raise BadExperiment(self.found)
 
@@ -159,7 +158,7 @@ _AS_WRITTEN: Mapping[str, Any] = {"by_name": False, "by_alias": True}
 
 
 def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """Pydantic's complaints, less those that only follow from another one."""
+    """Pydantic's errors without those that only follow from another one."""
     unknown: dict[Path, list[str]] = {}
     for detail in found:
         if detail["type"] == "extra_forbidden":
@@ -177,7 +176,7 @@ def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
 
 
 def _written(path: Path, moved: Moved) -> Path | None:
-    """Where what is read at `path` was written; None where it is lost."""
+    """The path in the text of what is read at `path`; None if it is unreadable."""
     for n in range(len(path), 0, -1):
         if path[:n] in moved:
             base = moved[path[:n]]
@@ -191,7 +190,7 @@ def _at(place: Path, moved: Moved, at: Callable[[Path], Path]) -> Path | None:
 
 
 def _inside(value: Any, path: Path) -> Any:
-    """What is at `path`; None where there is nothing."""
+    """The value at `path`; None if there is none."""
     for part in path:
         inside = isinstance(value, dict) and part in value
         inside |= isinstance(value, list) and isinstance(part, int) and part < len(value)
@@ -202,8 +201,8 @@ def _inside(value: Any, path: Path) -> Any:
 
 
 def _meant(schema: type[BaseModel], value: Any, found: list[ErrorDetails], moved: Moved) -> Any:
-    """The value with the keys that were probably meant, of which `moved` then says where they were
-    written, and without those that nobody knows; None where all keys are known."""
+    """The value with corrected keys, whose original paths are added to `moved`, and without unknown
+    keys; None if all keys are known."""
     fresh, changed = copy.deepcopy(value), False
     for detail in found:
         *parent, key = problems.place_of(detail) or ("",)
@@ -229,13 +228,14 @@ def _without(
     moved: Moved,
     instead: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The value without what is wrong in it, which is lost; with `instead` of what is missing."""
+    """The value without its wrong parts, which count as unreadable; `instead` replaces missing
+    ones."""
     fresh = copy.deepcopy(value)
     left_out: dict[Path, set[int]] = {}
     for detail in found:
         *parent, key = place = problems.place_of(detail) or ("",)
         around = _inside(fresh, tuple(parent))
-        if detail["type"] == "form":  # of several keys, of which none is wrong by itself
+        if detail["type"] == "form":  # of several keys, none of which is wrong alone
             continue
         if isinstance(around, dict):
             around.pop(key, None)
@@ -252,6 +252,6 @@ def _without(
         written = [_written((*path, n), moved) for n in kept]
         around[:] = [around[n] for n in kept]
         if not kept or instead is None:
-            moved[path] = None  # also of what is left nobody can say how many it has
+            moved[path] = None  # also because the number of the others is unknown
         moved.update({(*path, n): there for n, there in enumerate(written)})
     return fresh

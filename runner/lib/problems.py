@@ -25,7 +25,7 @@ NAMED = {
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
-Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and what is wrong there
+Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and the message
 MUST_BE = {
     **dict.fromkeys(
         ("model_type", "dict_type", "model_attributes_type"), "a mapping of keys to values"
@@ -35,8 +35,8 @@ MUST_BE = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **{"string_type": "text", "tuple_type": "a list"},
 }
-MAX_PROBLEMS = 50  # told of one file; who mends these is told the rest
-MAX_KEYS = 8  # named where a key is none of them
+MAX_PROBLEMS = 50  # per file; the others appear after the first are fixed
+MAX_KEYS = 8  # known keys that an error lists
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Problem:
     """One problem in a file, for its author."""
 
     file: str
-    line: int | None  # None: of the file as a whole
+    line: int | None  # None: the whole file
     field: str
     message: str
 
@@ -68,8 +68,8 @@ class Document(yaml_lines.Document):
     """A text that a person wrote: its keys and values, each with its line."""
 
     file: str  # as complaints call it
-    twice: tuple[tuple[yaml_lines.Path, int], ...] = ()  # keys, each with the line that repeats it
-    examples: Mapping[str, str] = field(default_factory=dict)  # {key: a value, as one writes it}
+    twice: tuple[tuple[yaml_lines.Path, int], ...] = ()  # duplicate keys, each with the second line
+    examples: Mapping[str, str] = field(default_factory=dict)  # {key: an example value}
 
     def problem(self, path: yaml_lines.Path, message: str) -> Problem:
         """A problem with the value at `path`."""
@@ -91,8 +91,8 @@ def text_of(file: Path, missing: str) -> str:
 def parsed(
     text: str, file: str, example: str = "", examples: Mapping[str, str] | None = None
 ) -> Document:
-    """The text of a file; complaints that it is not YAML end with an `example`, and others name
-    one of the `examples` {key: value}. Raises BadExperiment."""
+    """Parse a file's text. An error that it is not YAML ends with `example`, and others quote one
+    of the `examples` {key: value}. Raises BadExperiment."""
     twice: list[tuple[yaml_lines.Path, int]] = []
     try:
         found = yaml_lines.read(text, lambda path, line: twice.append((path, line)))
@@ -108,7 +108,7 @@ def read(
     example: str = "",
     examples: Mapping[str, str] | None = None,
 ) -> Document:
-    """The same of a file that is to be a mapping with `keys` such as these."""
+    """The same for a file that must be a mapping; errors describe it by `keys`."""
     found = parsed(text, file, example, examples)
     if not isinstance(found.value, dict):
         words = f"it must be a mapping with keys such as {keys}"
@@ -117,7 +117,7 @@ def read(
 
 
 def place_of(detail: ErrorDetails) -> yaml_lines.Path:
-    """Where in what was read pydantic found something wrong."""
+    """The path in the value at which pydantic found an error."""
     place = tuple(part for part in detail["loc"] if part != "[key]")
     return (*place, detail["ctx"]["key"]) if detail["type"] == "form" else place
 
@@ -125,7 +125,7 @@ def place_of(detail: ErrorDetails) -> yaml_lines.Path:
 def told(
     document: Document, schema: type[BaseModel], detail: ErrorDetails, path: yaml_lines.Path
 ) -> Problem:
-    """Pydantic's complaint as a sentence about what was written at `path`, and what to write."""
+    """Pydantic's error as a sentence about the value at `path`, with what to write."""
     place = place_of(detail)
     kind, given, line = detail["type"], detail.get("input"), document.line(path)
     instead = _instead(document, schema, place)
@@ -157,18 +157,18 @@ def told(
 
 
 def choices(detail: ErrorDetails) -> list[str]:
-    """The words of which pydantic wants one."""
+    """The words that pydantic accepts."""
     return re.findall(r"'([^']*)'", detail["ctx"]["expected"])
 
 
 def _one_of(known: Iterable[str]) -> str:
-    """What to do with a key that is near none of those that are known."""
+    """What to do about an unknown key that resembles no known one."""
     listed = ", ".join(f"`{key}`" for key in [*known][:MAX_KEYS])
     return f"; take it out{f' (there are {listed})' * bool(listed)}"
 
 
 def _instead(document: Document, schema: type[BaseModel], place: yaml_lines.Path) -> str:
-    """What to write at a place, as a clause: an example, or the default; empty where neither is
+    """What to write at a place, as a clause: an example, or the default; empty if neither is
     known."""
     while place and isinstance(place[-1], int):
         place = place[:-1]
@@ -197,7 +197,7 @@ def _field(schema: type[BaseModel], path: yaml_lines.Path) -> FieldInfo | None:
 
 
 def _model(schema: type[BaseModel], path: yaml_lines.Path) -> type[BaseModel] | None:
-    """What `schema` has at `path`, if it has keys of its own."""
+    """The model of `schema` at `path`; None if there is none."""
     known: Any = schema
     for part in path:
         if isinstance(known, type) and issubclass(known, BaseModel):
@@ -211,7 +211,7 @@ def _model(schema: type[BaseModel], path: yaml_lines.Path) -> type[BaseModel] | 
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` may have been meant for."""
+    """The known word that `word` probably means."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 
@@ -232,6 +232,6 @@ def quoted(value: object) -> str:
 
 
 def dotted(path: yaml_lines.Path) -> str:
-    """A place as people write it. Of a list, the line tells which entry is meant."""
+    """A path as people write it. For a list, the line shows which entry it is."""
     inner = path[1:] if path and isinstance(path[0], int) else path
     return ".".join(" ".join(str(part).split()).replace("`", "ʼ")[:60] for part in inner)

@@ -89,8 +89,8 @@ def _refuse_twice(path: Path, line: int) -> None:
 
 
 def read(text: str, twice: Callable[[Path, int], None] = _refuse_twice) -> Document:
-    """Read one YAML document. Raises BadYaml with the line of what is wrong. A key that is there
-    twice, at a path and a line, is for `twice` to refuse; if it does not, the first one counts."""
+    """Read one YAML document. Raises BadYaml with the line of the problem. `twice` is called for a
+    duplicate key with its path and line; unless it raises, the first one counts."""
     if len(text.encode(errors="replace")) > MOST_BYTES:
         raise BadYaml(f"it is longer than {MOST_BYTES:,} bytes; split or shorten it", 1)
     lines: dict[Path, int] = {}

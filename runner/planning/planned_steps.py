@@ -28,8 +28,8 @@ def planned(
     called: str,
     texts: Callable[[str], Text],
 ) -> dict[str, PlannedStep]:
-    """Every node with its fingerprint. What is wrong with the code and the texts that they name is
-    told in the graph's complaints, where the folder is `called` so."""
+    """Every node with its fingerprint. Adds problems of the code and the texts to the graph's
+    complaints, which name the folder as `called`."""
     complaints = graph.complaints
     if declaration.is_lock(graph.document):
         lockfile.check_source(folder, called)
@@ -71,7 +71,7 @@ def planned(
         except (OSError, ValueError):  # a name that is too long, or that no file can have
             complaints.lose(graph.source(name), "no file can have this name; write a shorter one")
         if complaints.any:
-            continue  # the plan is not made; what else is wrong is looked for
+            continue  # no plan results, but further problems are reported
         inputs = {
             key: {one: steps[one].fingerprint for one in these}
             for key, these in node.inputs.items()

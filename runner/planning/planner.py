@@ -68,10 +68,10 @@ def make_plan(
     sealed: Preregistration | None = None,
     rung: int = 1,
 ) -> Plan:
-    """The plan of a graph whose own files lie in `folder`, under its sealed preregistration, if it
-    has one; of a ladder this rung. Its code is read and not run. `called` is the folder in the
-    repository, where that is another one. Raises BadExperiment with all that is wrong, with the
-    graph too."""
+    """The plan of a graph whose files are in `folder`, with its sealed preregistration if it has
+    one; for a ladder, of this rung. Own code is read and not run. `called` is the folder's path in
+    the repository, if it differs. Raises BadExperiment with all problems, those of the graph
+    included."""
     experiment, complaints = graph.experiment, graph.complaints
     texts = cache(partial(planned_steps.text, folder))
     steps = planned_steps.planned(graph, folder, lab, called or str(folder), texts)

@@ -12,12 +12,12 @@ from runner.planning import limits
 from runner.schema import plan_fingerprint, step_graph
 from runner.schema.record import Narrowing, Plan, PlanRecord
 
-MAX_KNOWN = 20  # arms or seeds that are named where one is none of them
+MAX_KNOWN = 20  # known arms or seeds that an error lists
 
 
 def read(words: str, plan: Plan) -> Narrowing | str:
-    """What the words after a command leave of a plan, or why they are no narrowing of it: all that
-    is wrong with them (as clauses, which end where advice can follow)."""
+    """Parse the words after a command. Returns what remains of the plan, or everything that is
+    wrong with them (as clauses that advice can follow)."""
     known = {"arms": tuple(plan.arms), "seeds": tuple(map(str, plan.seeds))}
     wanted: dict[str, list[str]] = {}
     wrong: list[str] = []

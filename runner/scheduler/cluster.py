@@ -98,7 +98,7 @@ class Described:
     synthetic: Synthetic
 
 
-# In the place of what is missing or cannot be read, so that reading can go on.
+# Replaces missing and unreadable parts, so that reading can continue.
 _POOL = {"kind": "cpu", "count": 1}
 _INSTEAD = {**_POOL, "pools": {"?": _POOL}}
 

@@ -35,7 +35,7 @@ def spent(arm: PlannedArm, axis: Axis) -> int:
 
 
 def wrong(prediction: Prediction) -> Iterator[tuple[str, str]]:
-    """The keys at which it is of no form, and why; nothing where it is of one."""
+    """The keys at which it fits no form, and why; empty if it is valid."""
     lists = {key: getattr(prediction, key) for key in FEWEST}
     of_several = [key for key in ("order", "exponent") if lists[key]]
     if prediction.arm is None and not of_several:

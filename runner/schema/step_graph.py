@@ -65,10 +65,13 @@ def code_sha256(code: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
+ASKS_MODELS = ("evaluate", "generate")  # steps that compute with each of their input `models`
+
+
 def without(step: PlannedStep, gone: Collection[str]) -> PlannedStep | None:
-    """The scoring step without the models that are `gone`; None if no model is left. Other steps
-    need all of their inputs and stay unchanged."""
-    if step.do != "evaluate" or not any(name in gone for name in step.inputs["models"]):
+    """The step that asks models, without those that are `gone`; None if no model is left. Other
+    steps need all of their inputs and stay unchanged."""
+    if step.do not in ASKS_MODELS or not any(name in gone for name in step.inputs["models"]):
         return step
     models = {name: of for name, of in step.inputs["models"].items() if name not in gone}
     return again(step, {**step.inputs, "models": models}) if models else None

@@ -29,8 +29,8 @@ from runner.spec.step_types import Own
 FILE_NAME = "experiment.yaml"
 PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.planning.lockfile`
 LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
-STARTERS = Path(__file__).parent / "starters"  # experiments to begin with
-OTHERS = {  # examples of what the first starter does not have
+STARTERS = Path(__file__).parent / "starters"  # first experiments
+OTHERS = {  # examples of keys that the first starter does not have
     "preregistration": "1",
     "count": "1",
     "ceiling_hours": "2",
@@ -72,8 +72,8 @@ def parse(text: str, file: str, lab: LabConfig | None = None) -> Graph:
 
 
 def drafted(document: Document, lab: LabConfig) -> Graph:
-    """What a document declares in a lab as far as it can be read, with what is wrong so far, which
-    a plan adds to. Raises BadExperiment where too little can be read."""
+    """The graph of a document in a lab as far as it is readable, with the problems so far; planning
+    adds further ones. Raises BadExperiment if too little is readable."""
     complaints = Complaints(document)
     return written_out(document, checked(document, complaints), complaints, lab)
 
@@ -118,7 +118,7 @@ def read(text: str, file: str) -> Document:
 
 @cache
 def _examples() -> Mapping[str, str]:
-    """{key: a value, as one writes it}, from the experiment that people begin with."""
+    """{key: an example value}, from the first starter."""
     text = (STARTERS / "plain" / FILE_NAME).read_text(encoding="utf-8")
     starter: dict[str, Any] = yaml_lines.read(text).value
     inner = (value for value in starter.values() if isinstance(value, dict))

@@ -20,6 +20,7 @@ from runner.schema.lab_config import LabConfig
 from runner.schema.record import ARM_NAME, Resources, Speedrun
 from runner.spec import ladder
 from runner.spec.ladder import Ladder
+from runner.spec.step_types import Generate
 from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
 
 MAX_RUNS = 256
@@ -108,6 +109,7 @@ class ShortForm(_Either, _Arm):
     model: dict[str, Any]
     train: dict[str, Any]
     eval: EvalConfig = EvalConfig()
+    samples: Generate | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
     ladder: Ladder | None = None
@@ -124,7 +126,8 @@ class ShortForm(_Either, _Arm):
         beside training on slices is done on the cores of their hosts."""
         kind = self.resources.kind
         others = Resources(kind="cpu" if kind in kinds and kinds[kind].topologies else kind)
-        return {
+        models = {"models": "train", "tokens": "tokenize"}
+        found = {
             "tokenize": Step(do="tokenize", config=self.data.model_dump(), resources=others),
             "train": Step(
                 do="train",
@@ -135,18 +138,24 @@ class ShortForm(_Either, _Arm):
             ),
             "evaluate": Step(
                 do="evaluate",
-                inputs={"models": "train", "tokens": "tokenize"},
+                inputs=models,
                 config=self.eval.model_dump(),
                 resources=others,
             ),
         }
+        if self.samples:
+            config = self.samples.model_dump()
+            samples = Step(do="generate", inputs=models, config=config, resources=others)
+            found["samples"] = samples
+        return found
 
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
         """Where the file has the part `inside` of this step, at a point of its sweep."""
         if inside and inside[0] != "config":  # the devices, the seeds
             return ("arms",) if inside[0] == "sweep" else inside
         if step != "train":
-            return ("data" if step == "tokenize" else "eval", *inside[1:])
+            section = {"tokenize": "data", "evaluate": "eval"}.get(step, step)
+            return (section, *inside[1:])
         inside = inside[1:] or ("own",)
         arm = point.label.partition(",")[0]
         changed = getattr(self.arms.get(arm), str(inside[0]), {})
@@ -176,7 +185,7 @@ Experiment = ShortForm | Declaration
 _SHORT_ONLY = ShortForm.model_fields.keys() - Declaration.model_fields.keys()
 
 
-# In the place of what is missing or cannot be read, so that reading can go on.
+# Replaces missing and unreadable parts, so that reading can continue.
 _INSTEAD: dict[str, Any] = {
     "title": "?",
     "data": {"source": "stdlib"},
@@ -198,8 +207,8 @@ _INSTEAD: dict[str, Any] = {
 
 
 def checked(document: Document, complaints: Complaints) -> Experiment:
-    """What a document declares, in the form in which it does, as far as it can be read; what is
-    wrong is told in `complaints`. Raises BadExperiment where too little is left."""
+    """The experiment that a document declares, in its form, as far as it is readable. Adds problems
+    to `complaints`. Raises BadExperiment if too little is left."""
     if "steps" in document.value:
         for key in sorted(_SHORT_ONLY & document.value.keys()):
             words = "goes with arms and seeds; where there are `steps`, it belongs into a step's"
@@ -213,7 +222,7 @@ def checked(document: Document, complaints: Complaints) -> Experiment:
                 "take some out"
             )
             complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
-            found = None  # it is not written out
+            found = None  # it is not expanded
     if found is None:
         complaints.end()
         raise AssertionError("what cannot be read is complained of")

@@ -39,7 +39,7 @@ class Node:
     resources: Resources
     checked: BaseModel | None = None  # the configuration of a built-in, validated
     alias: str = ""
-    unread: bool = False  # something is wrong with its configuration
+    unread: bool = False  # its configuration has problems
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Graph:
     document: Document  # for lines in errors
     experiment: Experiment
     nodes: Mapping[str, Node]
-    complaints: Complaints  # what is wrong so far
+    complaints: Complaints  # the problems so far
     lab: LabConfig  # in which it is declared
 
     @property
@@ -63,7 +63,7 @@ class Graph:
 
     @property
     def unread(self) -> set[str]:
-        """The arms that it would train if their configurations could be read."""
+        """The arms whose configurations are unreadable."""
         nodes = self.nodes.items()
         return {arm_named(name) for name, node in nodes if node.do == "train" and node.unread}
 
@@ -80,9 +80,8 @@ class Graph:
 def written_out(
     document: Document, experiment: Experiment, complaints: Complaints, lab: LabConfig
 ) -> Graph:
-    """The graph that an experiment of this document declares in a lab, as far as it can be read;
-    what is wrong is told in `complaints`. Raises BadExperiment where there is too much to be
-    written out."""
+    """The graph of an experiment in this document and lab, as far as it is readable. Adds problems
+    to `complaints`. Raises BadExperiment if it would be too large."""
     reader = _Reader(experiment, complaints, lab)
     steps, found = reader.steps, reader.points()
     made: dict[str, Node] = {}
@@ -141,7 +140,7 @@ class _Reader:
         self.complaints = complaints
 
     def points(self) -> dict[str, dict[str, Config]]:
-        """The nodes of each step and their configurations. Raises BadExperiment where there are too
+        """The nodes of each step and their configurations. Raises BadExperiment if there are too
         many."""
         self.complaints.say_all(self._experiment.senseless(self._lab))
         if (count := sum(step.combinations for step in self.steps.values())) > MAX_NODES:
@@ -154,7 +153,7 @@ class _Reader:
         return {name: self._points(name) for name in self.steps}
 
     def order(self) -> list[str]:
-        """The steps, each after its inputs; as they are declared where they form a circle."""
+        """The steps, each after its inputs; in declared order if there is a cycle."""
         needs = {
             name: {of for of in step.inputs.values() if of in self.steps}
             for name, step in self.steps.items()
@@ -175,15 +174,15 @@ class _Reader:
             if not (meant := nearest(step.do, BUILT_IN)):
                 return {}
             self.steps[name] = step = step.model_copy(update={"do": meant})
-        sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # of one that stands twice, one
-        if too_large:  # one point, as an example of what else is wrong: all might fill the memory
+        sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # without duplicates
+        if too_large:  # one point, to find further problems; all points might fill the memory
             sweep, seeds = step.first, seeds[:1]
         points = step_graph.points(sweep, seeds)
         if step.is_swept and not too_large and len(points) < step.combinations:
             words = "two of its points have the same name; name them in a list"
             self._say(name, ("sweep",), words)
         found: dict[str, Config] = {}
-        read: dict[str, Config] = {}  # by all that varies but the seed
+        read: dict[str, Config] = {}  # by everything that varies except the seed
         bad = 0
         for label, values in points.items():
             if self.complaints.enough or bad > MAX_PROBLEMS:
@@ -215,8 +214,8 @@ class _Reader:
             self._say(name, ("inputs", key), words + near(key, ("tokens",)))
 
     def _config(self, name: str, point: Point) -> Config:
-        """A step's configuration at a point of its sweep, of a built-in with every default filled
-        in, or, where there is none that can be read, what of it is well formed."""
+        """A step's configuration at a point of its sweep, for a built-in with every default filled
+        in; if it is invalid, its valid parts."""
         step = self.steps[name]
         try:
             config = step_graph.merged(step.config, point.values)
@@ -243,15 +242,15 @@ class _Reader:
         if checked:
             config = checked.model_dump(mode="json")
         for inside, words in step_checks.of_config(step, config, self.steps, lost):
-            if self._experiment.data is None or "phases" not in inside:  # it is said of arms
+            if self._experiment.data is None or "phases" not in inside:  # else reported for arms
                 self._say(name, inside, words, point)
         return config, checked
 
     def _spread(
         self, name: str, checked: BaseModel | None, config: Mapping[str, Any], point: Point
     ) -> BaseModel | None:
-        """A `train` step over all of its devices: as it says, or else each with a part of the
-        batch. Of one that cannot be read, what can be read of its `config` is compared."""
+        """A `train` step over all of its devices: as declared, or else data-parallel. If it is
+        invalid, the valid parts of its `config` are checked."""
         place = self._experiment.place(name, ("resources",))
         if self.complaints.lost(place) or self.complaints.lost((*place, "count")):
             return checked
@@ -279,7 +278,7 @@ class _Reader:
 
 
 def _section(schema: type[M], value: object) -> M | None:
-    """A part of a configuration as its schema reads it; None where it cannot."""
+    """A part of a configuration, validated; None if it is invalid."""
     try:
         return schema.model_validate(value)
     except ValidationError:
@@ -292,10 +291,11 @@ def _own_models(
     """The own functions that a step calls to score own models: those of the steps that trained the
     models, even if own steps have changed the models since."""
     found: dict[str, None] = {}
-    waiting = list(inputs.get("models", ())) if do == "evaluate" else []
+    asks = do in step_graph.ASKS_MODELS
+    waiting = list(inputs.get("models", ())) if asks else []
     seen = set(waiting)
     for name in waiting:  # which grows while we walk it
-        if (node := made.get(name)) is None:  # of a circle
+        if (node := made.get(name)) is None:  # part of a cycle
             continue
         if node.do == "train" and "model" in node.config.get("own", {}):
             found[node.config["own"]["model"]] = None

@@ -87,7 +87,7 @@ def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) ->
                 )
             seen.add(name)
     for name in arms:
-        if name not in seen and "" not in seen:  # which is of a rung that cannot be read
+        if name not in seen and "" not in seen:  # "" is an arm of an unreadable rung
             yield ("arms", name), "is on no rung of the ladder, and would never run; add a rung"
 
 
@@ -96,7 +96,7 @@ def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Said:
     before = 0
     for n, rung in enumerate(ladder.rungs):
         if not arms.keys() >= {rung.baseline, rung.variant}:
-            continue  # of one nothing is known, which is said
+            continue  # an unknown arm is already reported
         baseline, variant = arms[rung.baseline], arms[rung.variant]
         if baseline.tokens != variant.tokens:
             words = (

@@ -96,8 +96,8 @@ def of_config(
     steps: Mapping[str, Step],
     lost: Collection[Path] = (),
 ) -> Said:
-    """What is wrong with a built-in's configuration at a point of its sweep, with all defaults
-    filled in, beside its steps. Or with what of one could be read: without the places `lost`."""
+    """Problems of a built-in's configuration at a point of its sweep, with all defaults filled in,
+    or of its readable parts, without the places `lost`."""
     yield from _unfit(step, config, steps)
     if step.do in CHECKS:
         yield from CHECKS[step.do](

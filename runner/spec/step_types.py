@@ -167,6 +167,42 @@ class Evaluate(EvalConfig):
     """Scores trained models: bits per byte on the validation tokens."""
 
 
+Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+
+
+class Generate(Config):
+    """Has trained models continue prompts."""
+
+    # YAML gives a list, the field is a tuple: so these are not strict.
+    prompts: tuple[Text, ...] = Field(
+        min_length=1, max_length=1000, strict=False, description="texts to continue"
+    )
+    tokens: Count = Field(default=64, description="maximum length of a completion")
+    temperature: float = Field(
+        default=1.0, ge=0, le=100, description="0: always the most likely token"
+    )
+    top_k: Count | None = Field(
+        default=None, description="draw only among so many most likely tokens"
+    )
+    top_p: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="draw only among the fewest most likely tokens that have this probability "
+        "together",
+    )
+    stop: tuple[Text, ...] = Field(
+        default=(), strict=False, description="texts that end a completion"
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
+        default=(0,),
+        min_length=1,
+        max_length=100,
+        strict=False,
+        description="a completion of each prompt for each seed",
+    )
+
+
 class OverShards(NamedTuple):
     """How several processes run a step on a text of many shards. Each field is a module:function,
     called like a step's own function; the named inputs are added to the step's."""
@@ -179,7 +215,7 @@ class OverShards(NamedTuple):
 
 # What steps make and take, as errors name it. Own code may make and take anything.
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
-MODEL, SCORES = "a trained model", "scores"
+MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
 STORES = (TOKENS, MIXTURE)
 
 
@@ -234,6 +270,11 @@ BUILT_IN = {
     ),
     "evaluate": BuiltIn(
         *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
+        inputs={"models": (MODEL,), "tokens": STORES},
+        sweeps=("models",),
+    ),
+    "generate": BuiltIn(
+        *("runner.worker.builtin.generate:generate", Generate, COMPLETIONS),
         inputs={"models": (MODEL,), "tokens": STORES},
         sweeps=("models",),
     ),

@@ -377,7 +377,7 @@ def _models(
     step: PlannedStep, steps: Mapping[str, PlannedStep]
 ) -> dict[str, tuple[dict[str, Any], str]]:
     """The models that a step scores, as planned; their files are claims of a job."""
-    inputs = step.inputs["models"] if step.do == "evaluate" else ()
+    inputs = step.inputs["models"] if step.do in step_graph.ASKS_MODELS else ()
     trained = {name: steps[name].config for name in inputs if steps[name].do == "train"}
     return {
         name.partition("/")[2]: (config["model"], config["own"].get("model", ""))

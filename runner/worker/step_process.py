@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from runner.schema.job_reports import Isolation
 
 EVALUATE = "runner.worker.builtin.evaluate:evaluate"
+ASKS_MODELS = (EVALUATE, "runner.worker.builtin.generate:generate")  # in boxes of their own
 TRAIN = "runner.worker.builtin.train:train"
 MOST_WHY = 2_000  # bytes
 
@@ -104,7 +105,7 @@ def main(job: Job) -> int:
     """Make the step. Returns the exit code."""
     process_tree.adopt_orphans()
     if job.isolation == "bubblewrap":
-        if job.code and job.function == EVALUATE:  # the lab's step, which runs models in boxes
+        if job.code and job.function in ASKS_MODELS:  # the lab's step, which runs models in boxes
             process_tree.die_with_parent(signal.SIGKILL)
             return _asking(job)
         process_tree.die_with_parent(signal.SIGTERM)  # it ends in its own way

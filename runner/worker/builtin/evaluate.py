@@ -37,7 +37,7 @@ def evaluate(
     }
     scores, by_part = {}, {}
     every = models.items() if isinstance(models, Mapping) else [("", models)]
-    said = {label: _planned(ask, label, folder) for label, folder in every}
+    said = {label: planned_model(ask, label, folder) for label, folder in every}
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         own = said[label].own
@@ -59,7 +59,7 @@ def evaluate(
         _write(out / "parts.json", by_part)
 
 
-def _planned(ask: look_ahead_probe.Ask | None, label: str, folder: Path) -> trained.Planned:
+def planned_model(ask: look_ahead_probe.Ask | None, label: str, folder: Path) -> trained.Planned:
     """The model as planned or, if no plan describes it, as its files do."""
     known = ask.models.get(label) if ask else None
     return known or trained.planned(folder)

@@ -1,0 +1,126 @@
+"""The step that has models continue prompts: `completions.jsonl`, a line for each model, prompt and
+seed, in this order. Own models run isolated; they are asked for logits, from which this process
+draws."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from engine.data.token_store import WrongTokens
+from engine.data.tokenize import Tokenizer
+from engine.model.decoder import Decoder, Model
+from engine.model.generation import Completion, Prompt, Sampling, generate_from
+from engine.model.generation import generate as with_cache
+from engine.training.evaluate import rows_of_a_batch
+from runner.worker.builtin import look_ahead_probe, trained
+from runner.worker.builtin.evaluate import planned_model
+from runner.worker.builtin.mixtures import parts_of
+from runner.worker.builtin.own_code_errors import blamed
+from runner.worker.builtin.plugin_model import Functions
+
+
+def generate(
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path | Mapping[str, Path]],
+    out: Path,
+    functions: Functions = {},  # noqa: B006  # never changed
+    ask: look_ahead_probe.Ask | None = None,
+) -> None:
+    """Lines of {model, prompt, seed, completion, tokens, logprob, ended} from each of the input
+    `models`: how many tokens the completion has, their log-probability under the model in nats
+    (sampling aside), and why it ended. Raises WrongTokens and BadOwnCode."""
+    models, tokens = inputs["models"], inputs["tokens"]
+    assert isinstance(tokens, Path)
+    tokenizer = next(iter(parts_of(tokens, "validation").values()))[0].tokenizer()
+    every = models.items() if isinstance(models, Mapping) else [("", models)]
+    said = {label: planned_model(ask, label, folder) for label, folder in every}
+    lines: dict[str, list[dict[str, Any]]] = {}
+    # Own models come first: children are forked, and JAX has many threads once it is used.
+    for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
+        prompts = _prompts(config, tokenizer, int(said[label].config["seq_len"]))
+        made = _completions(config, said[label], folder, prompts, functions, ask)
+        texts = [text for _ in config["seeds"] for text in config["prompts"]]
+        lines[label] = [
+            {"model": label, "prompt": text, "seed": prompt.seed}
+            | _ended(tokenizer, completion, config["stop"])
+            for text, prompt, completion in zip(texts, prompts, made, strict=True)
+        ]
+    with (out / "completions.jsonl").open("w", encoding="utf-8") as file:
+        for line in (line for label, _ in every for line in lines[label]):
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _prompts(config: Mapping[str, Any], tokenizer: Tokenizer, context: int) -> list[Prompt]:
+    """One for each seed and prompt. Raises WrongTokens."""
+    encoded = tokenizer.encode_batch(config["prompts"])
+    for number, ids in enumerate(encoded):
+        if not 0 < len(ids) <= context - config["tokens"]:
+            raise WrongTokens(
+                f"prompt {number} has {len(ids)} tokens, and with {config['tokens']} more the "
+                f"model's context of {context} (seq_len) is full; shorten it, or lower `tokens`"
+            )
+    return [
+        Prompt(np.asarray(ids, np.int32), seed, number)
+        for seed in config["seeds"]
+        for number, ids in enumerate(encoded)
+    ]
+
+
+def _completions(
+    config: Mapping[str, Any],
+    this: trained.Planned,
+    folder: Path,
+    prompts: Sequence[Prompt],
+    functions: Functions,
+    ask: look_ahead_probe.Ask | None,
+) -> list[Completion]:
+    count, sampling = config["tokens"], Sampling(*(config[key] for key in Sampling._fields))
+    length = int(this.config["seq_len"])
+    rows = rows_of_a_batch(length, int(this.config["vocab_size"]))
+
+    def of_logits(talk: Any) -> list[Completion]:
+        return generate_from(talk.logits, prompts, count, sampling, rows, length)
+
+    with blamed(this.own, "generating") if this.own else nullcontext():
+        if ask and this.own:
+            program = ask.export(this, rows).program
+            return ask.talk(this, folder, rows, program, of_logits)
+        model = trained.model_of(this, functions)
+        params = jax.device_put(trained.params_of(folder, model))
+        if isinstance(model, Decoder):
+            return with_cache(model, params, prompts, count, sampling)
+        return of_logits(_Here(model, params))
+
+
+class _Here:
+    """Answers as an isolated process would (`runner.worker.builtin.look_ahead_probe.Talk`)."""
+
+    def __init__(self, model: Model, params: Any) -> None:
+        self._run, self._params = jax.jit(model.logits), params
+
+    def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray) -> np.ndarray:
+        """The logits of one position in each window, (B, V)."""
+        logits_BSV = self._run(self._params, tokens_BS)
+        return np.asarray(logits_BSV[np.arange(len(tokens_BS)), positions_B])
+
+
+def _ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict[str, Any]:
+    """The completion up to the end of its document or a stop string, neither of them included."""
+    ids, why = [int(token) for token in made.tokens], "length"
+    if tokenizer.end_of_document in ids:
+        ids, why = ids[: ids.index(tokenizer.end_of_document)], "end of document"
+    text = tokenizer.decode(ids)
+    if found := [text.index(stop) for stop in stops if stop in text]:
+        text, why = text[: min(found)], "stop"
+        ids = next(kept for kept in _longer(ids) if len(tokenizer.decode(kept)) >= len(text))
+    logprob = float(np.sum(made.logprobs[: len(ids)], dtype=np.float64))
+    return {"completion": text, "tokens": len(ids), "logprob": logprob, "ended": why}
+
+
+def _longer(ids: list[int]) -> Iterator[list[int]]:
+    return (ids[:n] for n in range(len(ids) + 1))

@@ -1,0 +1,130 @@
+"""The step `generate`: the same completions of the lab's models and of own ones, in a box and out
+of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.data.tokenize import byte_tokenizer, train_bpe
+from engine.model.generation import Completion
+from runner.lib.problems import BadExperiment
+from runner.planning import planner
+from runner.spec import declaration
+from runner.store.artifacts import MakingFailed
+from runner.store.store import Store
+from runner.worker import executor
+from runner.worker.builtin import generate
+from tests.integration.runner.test_execute import made
+
+ARMS = """\
+title: A model and what it says
+data: {source: stdlib}
+own: {model: "model:Table"}
+model: {seq_len: 64}
+train: {train_batch_size: 2, num_train_steps: 2, learning_rate: 0.01}
+eval: {tokens: 64}
+resources: {kind: cpu}
+arms: {table: {}}
+samples: {prompts: ["def ", "import os, "], tokens: 12, temperature: 0.7, top_k: 9, seeds: [0, 4]}
+"""
+LABS = ARMS.replace('own: {model: "model:Table"}\n', "").replace(
+    "{seq_len: 64}",
+    "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 64}",
+)
+OWN = """
+import jax
+
+class Table:
+    def __init__(self, config):
+        self.vocab, self.seq_len = config["vocab_size"], config["seq_len"]
+
+    def init(self, key):
+        return {"table": {"w": 3 * jax.random.normal(key, (self.vocab, self.vocab))}}
+
+    def logits(self, params, tokens):
+        return params["table"]["w"][tokens]
+"""
+
+
+def completions(
+    folder: Path, store: Store, declared: str, terms: executor.Terms = executor.OWN_MACHINE
+) -> list[dict[str, Any]]:
+    folder.mkdir(exist_ok=True)
+    (folder / "experiment.yaml").write_text(declared)
+    (folder / "model.py").write_text(OWN)
+    out = made(store, planner.plan_folder(folder, store), terms=terms)["samples"].folder
+    return [json.loads(line) for line in (out / "completions.jsonl").read_text().splitlines()]
+
+
+def test_the_labs_model_continues_each_prompt_with_each_seed(tmp_path: Path) -> None:
+    said = completions(tmp_path / "labs", Store(tmp_path / "store"), LABS)
+    assert [(line["seed"], line["prompt"]) for line in said] == [
+        (0, "def "), (0, "import os, "), (4, "def "), (4, "import os, ")
+    ]  # fmt: skip
+    assert len({line["completion"] for line in said}) == 4
+    for line in said:
+        assert line["model"] == "main,seed=0" or line["model"] == "table,seed=0"
+        assert (line["tokens"], line["ended"]) == (12, "length")
+        assert 12 * -10 < line["logprob"] < 0
+
+
+def test_an_own_model_says_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> None:
+    boxed = executor.Terms("bubblewrap")
+    one = completions(tmp_path / "own", Store(tmp_path / "one"), ARMS, boxed)
+    other = completions(tmp_path / "own", Store(tmp_path / "other"), ARMS)
+    assert [line["completion"] for line in one] == [line["completion"] for line in other]
+    np.testing.assert_allclose(
+        [line["logprob"] for line in one], [line["logprob"] for line in other], rtol=1e-4
+    )
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_with_its_length(tmp_path: Path) -> None:
+    long = LABS.replace('"import os, "', f'"{"x" * 60}"')
+    with pytest.raises(MakingFailed, match=r"prompt 1 has 60 tokens, and with 12 more .* of 64"):
+        completions(tmp_path / "labs", Store(tmp_path / "store"), long)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("prompts", "[]", "must not be empty"),
+        ("prompts", "['']", "must not be empty"),
+        ("temperature", "-1", "greater than or equal to 0"),
+        ("top_p", "0", "greater than 0"),
+        ("tokens", "0", "greater than 0"),
+        ("seeds", "[-1]", "greater than or equal to 0"),
+    ],
+)
+def test_what_cannot_be_sampled_is_said_where_it_is_declared(
+    key: str, value: str, words: str
+) -> None:
+    head = ARMS.rpartition("samples:")[0]
+    given = {"prompts": "['a']"} | {key: value}
+    body = ", ".join(f"{name}: {of}" for name, of in given.items())
+    with pytest.raises(BadExperiment) as it:
+        declaration.parse(f"{head}samples: {{{body}}}\n", "experiment.yaml")
+    [problem] = it.value.problems
+    assert problem.line == 9
+    assert problem.field.startswith(f"samples.{key}")
+    assert words in problem.message
+
+
+def test_a_completion_ends_at_the_first_stop_or_with_its_document() -> None:
+    bytes_, bpe = byte_tokenizer(), train_bpe(["some text " * 9], 270)
+    [ids] = bytes_.encode_batch(["one\n\ntwo."])
+    made = Completion(np.asarray(ids, np.int32), np.full(len(ids), -1.0))
+    assert generate._ended(bytes_, made, ["two", "\n\n"]) == {
+        "completion": "one", "tokens": 3, "logprob": -3.0, "ended": "stop"
+    }  # fmt: skip
+    assert generate._ended(bytes_, made, ["none"])["ended"] == "length"
+    [ids] = bpe.encode_batch(["some text"])
+    whole = np.array([*ids, 0, *ids], np.int32)
+    said = generate._ended(bpe, Completion(whole, np.full(len(whole), -1.0)), [])
+    assert (said["completion"], said["ended"]) == ("some text", "end of document")
+
+
+def test_bytes_that_are_no_text_are_marked_and_unknown_ids_left_out() -> None:
+    assert byte_tokenizer().decode([104, 105, 0xFF, 300]) == "hi\ufffd"
