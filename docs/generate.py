@@ -1,11 +1,12 @@
 """Writes the generated part of the documentation: `python docs/generate.py`, as `make docs` does.
 
 The references of experiment.yaml, of records and of commands come from the schemas and the command
-line, the pictures of the rooms from the import contract. A test compares what is committed with
-what this writes.
+line, the pictures of the rooms from the import contract. The JSON Schemas are of the same models. A
+test compares what is committed with what this writes.
 """
 
 import inspect
+import json
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -30,12 +31,20 @@ from engine.config.schema import (
     TrainConfig,
 )
 from runner.schema import record
-from runner.spec import step_types
+from runner.spec import json_schema, step_types
+from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
+from runner.spec.steps import Step
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs/reference"
 NOTE = "<!-- Written by docs/generate.py; run `make docs` after a change. -->\n\n"
+
+RECORDS = {
+    name: one
+    for name, one in sorted(vars(record).items())
+    if isinstance(one, type) and issubclass(one, BaseModel)
+}
 
 # The parts of experiment.yaml, by their headings.
 PARTS = {
@@ -48,7 +57,7 @@ PARTS = {
     "mesh": MeshConfig,
     "eval": EvalConfig,
     "samples": step_types.Generate,
-    "resources": record.Resources,
+    "resources": Asked,
     "speedrun": record.Speedrun,
     "author": record.Author,
     "ladder": Ladder,
@@ -79,6 +88,8 @@ def kind(of: Any) -> str:
     if origin is Annotated:
         return kind(get_args(of)[0])
     if origin in (dict, Mapping):
+        if Any in get_args(of):
+            return "map"
         return f"map from {' to '.join(kind(one) for one in get_args(of))}"
     plain = {str: "text", int: "integer", float: "number", bool: "true or false", dict: "map"}
     if of in plain:
@@ -114,7 +125,7 @@ def table(model: type[BaseModel], *, defaults: bool = True) -> Iterator[str]:
     yield "| key | type | default | meaning |" if defaults else "| field | type | meaning |"
     yield "| --- | --- | --- | --- |" if defaults else "| --- | --- | --- |"
     for name, field in model.model_fields.items():
-        cells = [f"`{name}`", kind(field.annotation)]
+        cells = [f"`{field.alias or name}`", kind(field.annotation)]
         cells += [default(field)] if defaults else []
         yield "| " + " | ".join(cell(one) for one in [*cells, field.description or ""]) + " |"
     yield ""
@@ -122,45 +133,48 @@ def table(model: type[BaseModel], *, defaults: bool = True) -> Iterator[str]:
 
 # ── Pages ────────────────────────────────────────────────────────────────────────────────────
 
+# Of each key its type and its default, in words. What it means, its field says.
 TOP = {
-    "title": ("text", "required", "the question"),
-    "preregistration": ("integer", "", "the issue's number"),
-    "data": ("[data](#data)", "required", "the text and its tokenizer"),
-    "model": ("[model](#model)", "required", "the shape; with a model of your own, its own keys"),
-    "train": ("[train](#train)", "required", "how it is trained"),
-    "own": ("[own](#own)", "", "functions of this folder in place of the lab's"),
-    "options": ("map", "", "what only own functions know"),
-    "compute": ("[compute](#compute)", "", "mesh, number format, rematerialisation"),
-    "eval": ("[eval](#eval)", "", "what is scored"),
-    "samples": ("[samples](#samples)", "", "prompts that each model continues"),
-    "resources": ("[resources](#resources)", "required", "the devices of each training"),
-    "speedrun": ("[speedrun](#speedrun)", "", "the track that this enters"),
-    "seeds": ("list of integer", "`[0]`", "each arm is trained with each of them"),
-    "arms": (
-        "map from name to changes",
-        "one arm, `main`",
-        "each changes model, train, own, options or compute",
-    ),
-    "ladder": ("[ladder](#ladder)", "", "rungs that are run one after the other"),
-    "steps": (
-        "[steps](#steps)",
-        "",
-        "in place of data, model, train, seeds and arms: the graph itself",
-    ),
+    "title": ("text", "required"),
+    "preregistration": ("integer", ""),
+    "data": ("[data](#data)", "required"),
+    "model": ("[model](#model)", "required"),
+    "train": ("[train](#train)", "required"),
+    "own": ("[own](#own)", ""),
+    "options": ("map", ""),
+    "compute": ("[compute](#compute)", ""),
+    "eval": ("[eval](#eval)", ""),
+    "samples": ("[samples](#samples)", ""),
+    "resources": ("[resources](#resources)", "required"),
+    "speedrun": ("[speedrun](#speedrun)", ""),
+    "seeds": ("list of integer", "`[0]`"),
+    "arms": ("map from name to changes", "one arm, `main`"),
+    "ladder": ("[ladder](#ladder)", ""),
+    "steps": ("[steps](#steps)", ""),
 }
+
+
+def top() -> Iterator[str]:
+    yield "| key | type | default | meaning |\n| --- | --- | --- | --- |"
+    fields = Declaration.model_fields | ShortForm.model_fields
+    assert TOP.keys() == fields.keys()
+    for key, cells in TOP.items():
+        yield f"| `{key}` | " + " | ".join([*cells, cell(fields[key].description or "")]) + " |"
+    yield ""
 
 
 def experiment() -> Iterator[str]:
     yield "# experiment.yaml\n"
-    yield "| key | type | default | meaning |\n| --- | --- | --- | --- |"
-    for key, cells in TOP.items():
-        yield f"| `{key}` | " + " | ".join(cells) + " |"
-    yield ""
+    yield "Editors complete and check a file whose first line names the JSON Schema:\n"
+    yield f"```yaml\n# yaml-language-server: $schema=../{json_schema.NAME}\n```\n"
+    yield f"`regatta new` writes this line. If `experiments/{json_schema.NAME}` does not exist, it"
+    yield "writes the schema, too. `regatta schema` prints the schema.\n"
+    yield from top()
     for name, model in PARTS.items():
         yield f"## {name}\n"
         yield from table(model)
     yield "## steps\n"
-    yield "A step has `do`. It may have `inputs`, `config`, `sweep`, `seeds`, `resources`, `as`.\n"
+    yield from table(Step)
     for do, one in step_types.BUILT_IN.items():
         yield f"### {do}\n"
         yield f"{cell((one.config.__doc__ or '').split('.')[0])}. It makes {one.makes}.\n"
@@ -178,14 +192,20 @@ def experiment() -> Iterator[str]:
 
 def records() -> Iterator[str]:
     yield "# Records\n"
-    yield "Every fact that the lab writes down. A record is a JSON file that is created once.\n"
+    yield "Every fact that the lab writes down. A record is a JSON file that is created once."
+    yield "The [JSON Schema](records.schema.json) has the same fields for programs.\n"
     yield "```text\n" + inspect.getdoc(record).partition("\n\n    ")[2].join(["    ", "\n```\n"])
-    models = {name: one for name, one in vars(record).items() if is_model(one)}
-    for name, model in sorted(models.items()):
+    for name, model in RECORDS.items():
         yield f"## {name}\n"
         if model.__doc__ and model.__doc__ != BaseModel.__doc__:
             yield cell(model.__doc__) + "\n"
         yield from table(model, defaults=False)
+
+
+def records_schema() -> str:
+    """The same as JSON Schema."""
+    whole = {"$schema": json_schema.DRAFT, "$defs": json_schema.of_models(RECORDS.values())}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
 def commands() -> Iterator[str]:
@@ -275,17 +295,22 @@ def lines_of(words: str, width: int) -> list[str]:
     return lines
 
 
-def files() -> dict[str, str]:
-    """All that is generated, by its name below docs/reference."""
+def files() -> dict[Path, str]:
+    """All that is generated, by its path."""
     pages = {"experiment": experiment, "records": records, "commands": commands}
     return {
-        **{f"{name}.md": NOTE + "\n".join(page()).rstrip() + "\n" for name, page in pages.items()},
-        **{f"{package}.svg": rooms(package) for package in ("engine", "runner", "bot")},
+        **{
+            OUT / f"{name}.md": NOTE + "\n".join(page()).rstrip() + "\n"
+            for name, page in pages.items()
+        },
+        **{OUT / f"{package}.svg": rooms(package) for package in ("engine", "runner", "bot")},
+        OUT / "records.schema.json": records_schema(),
+        ROOT / "experiments" / json_schema.NAME: json_schema.text(),
     }
 
 
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
-    for name, text in files().items():
-        (OUT / name).write_text(text)
+    for path, text in files().items():
+        path.write_text(text)
     sys.exit()

@@ -196,7 +196,7 @@ class Declared:
                 with _fitting(graph, place):
                     files.lay(laid, names)
             try:
-                files.check()  # also of what nobody has read
+                files.check()  # also files that nobody has read
             except Unfit as error:
                 if not any(str(error) == one.message for one in graph.complaints.found):
                     graph.complaints.add(Problem(folder, None, "", str(error)))

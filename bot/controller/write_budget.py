@@ -76,7 +76,7 @@ class PutOff:
         }
 
     def forget(self, of: Hashable, key: Key) -> None:
-        """It was done."""
+        """The write is done."""
         self._until.pop((of, key), None)
 
 

@@ -90,8 +90,8 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     )
     story.beat("Ada's predictions are sealed", lab.said(issue, "### Sealed"))
 
-    title, _, rest = (root / EXPERIMENT).read_text().partition("\n")
-    declaration = f"{title}\npreregistration: {issue}\n{rest}"
+    first, _, rest = (root / EXPERIMENT).read_text().partition("\n")
+    declaration = f"{first}\npreregistration: {issue}\n{rest}"
     words = f"Tests the predictions of #{issue}."
     pull, head = _propose(lab, "A warmer start", words, "warmer-start", {EXPERIMENT: declaration})
     story.wait(

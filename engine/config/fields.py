@@ -35,7 +35,10 @@ def _span(value: Any) -> int | float:
     return value
 
 
-Span = Annotated[int | float, PlainValidator(_span)]  # 0.1: a tenth of the run; 100: steps
+_ANY_SPAN = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)]  # as a schema says it
+Span = Annotated[
+    int | float, PlainValidator(_span, json_schema_input_type=_ANY_SPAN)
+]  # 0.1: a tenth of the run; 100: steps
 
 
 def span_steps(span: int | float, num_train_steps: int) -> int:

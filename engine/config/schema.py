@@ -66,9 +66,9 @@ class TrainConfig(Config):
         description="of muon and muonh; 0.95 if left out",
     )
     # Beyond these bounds float32 rounds a beta to 1 and epsilon to 0.
-    beta1: float = Field(default=0.9, ge=0, le=0.999_999)
-    beta2: float = Field(default=0.95, ge=0, le=0.999_999)
-    epsilon: float = Field(default=1e-8, ge=1e-30)
+    beta1: float = Field(default=0.9, ge=0, le=0.999_999, description="decay of Adam's mean")
+    beta2: float = Field(default=0.95, ge=0, le=0.999_999, description="decay of Adam's variance")
+    epsilon: float = Field(default=1e-8, ge=1e-30, description="added to Adam's root")
     max_grad_norm: float = Field(
         default=1.0, gt=0, description="gradients with a larger global norm are scaled down to it"
     )

@@ -94,7 +94,7 @@ def parse_expect(text: str) -> Expectation:
         middle, around = (_number(number, text) for number in tolerance.groups())
         if around <= 0:
             raise _bad(text, " has a tolerance that is not above 0; write one such as 1.9 ± 0.1")
-        # In decimals, so that 1.9 ± 0.1 begins at 1.8 and not at 1.7999999999999998.
+        # In decimals, so that 1.9 ± 0.1 starts at 1.8 and not at 1.7999999999999998.
         exact_middle, exact_around = Decimal(repr(middle)), Decimal(repr(around))
         lower, upper = float(exact_middle - exact_around), float(exact_middle + exact_around)
         if not (math.isfinite(lower) and math.isfinite(upper)):

@@ -80,8 +80,8 @@ def described(
     remat: Literal["none", "block"],
     default: Slice | None = None,
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and how it computes, from the words of the command line, in the lab in whose
-    checkout `at` is. Without `devices` it is the `default`."""
+    """The slice and the computation that the options describe, in the lab in whose checkout `at`
+    is. Without `devices` it is the `default`."""
     on = default
     with complaining() as wrong:
         read = list(_sizes(mesh)) if mesh else []

@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Predict a run's bits per byte, with an interval, from smaller runs. Runs nothing.
 
-    The smaller runs are those of its ladder: the same text and recipe, one dial turned."""
+    The smaller runs are those of its ladder: the same text and recipe; only the size differs."""
     if (chosen := next((one for one in AXES if one == axis), None)) is None:
         stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
     if (path is None) == (at is None):

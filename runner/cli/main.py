@@ -23,6 +23,7 @@ from runner.cli import (
     replay,
     reproduce,
     results,
+    schema,
     simulate,
     steps_view,
     terminal,
@@ -54,7 +55,7 @@ app = App(
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
-for module in (forecast, new, replay, reproduce, results, simulate, verify):
+for module in (forecast, new, replay, reproduce, results, schema, simulate, verify):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(store_app, name="store")
 app.add_typer(verify.app, name="key")
@@ -155,7 +156,7 @@ def run(
         if seed and only:
             wrong.append("--seed and --only: write all with --only, such as 'arms=slow seeds=0,1'.")
         wrong += options.half_a_ray(ray_address, ray_token_file)
-        whole = planner.plan_folder(path)  # what cannot be planned leaves no store behind
+        whole = planner.plan_folder(path)  # an invalid plan creates no store
         planned, left = _narrowed(whole, only, seed)
         wrong += left
     if dry_run:

@@ -8,6 +8,7 @@ import typer
 
 from runner.cli.ending import remark, stop
 from runner.lib.problems import near
+from runner.spec import json_schema
 from runner.spec.declaration import FILE_NAME, STARTERS
 
 NAME = r"[a-z0-9][a-z0-9_-]{0,79}"
@@ -49,4 +50,7 @@ def command(
             text = path.read_text(encoding="utf-8").replace(STANDS_FOR, folder.as_posix())
             (folder / path.name).write_text(text, encoding="utf-8")
             print(folder / path.name)
+    if not (schema := under / json_schema.NAME).exists():  # the file's first line names it
+        schema.write_text(json_schema.text(), encoding="utf-8")
+        print(schema)
     remark(f"next: regatta plan {folder}, then regatta run {folder}")

@@ -133,7 +133,7 @@ def half_a_ray(url: str | None, token: Path | None) -> list[str]:
 
 
 def ray(url: str | None, token: Path | None) -> RayAddress | None:
-    """The Ray that is named; None where one is to be started."""
+    """The given Ray; None if one is to be started."""
     if wrong := half_a_ray(url, token):
         stop(wrong[0])
     return RayAddress(url, token) if url and token else None

@@ -67,7 +67,7 @@ class BadExperiment(Exception):
 class Document(yaml_lines.Document):
     """A text that a person wrote: its keys and values, each with its line."""
 
-    file: str  # as complaints call it
+    file: str  # the name for messages
     twice: tuple[tuple[yaml_lines.Path, int], ...] = ()  # duplicate keys, each with the second line
     examples: Mapping[str, str] = field(default_factory=dict)  # {key: an example value}
 
@@ -216,7 +216,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A did-you-mean for `word`, to end a sentence with; empty where nothing is near."""
+    """A did-you-mean for `word`, as the end of a sentence; empty if no known word is similar."""
     match = nearest(word, known)
     return f"; did you mean `{match}`?" if match else ""
 

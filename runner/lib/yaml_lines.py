@@ -119,7 +119,7 @@ def read(text: str, twice: Callable[[Path, int], None] = _refuse_twice) -> Docum
 def _check(
     node: yaml.Node, path: Path, lines: dict[Path, int], twice: Callable[[Path, int], None]
 ) -> None:
-    """Note every value's line; refuse what could not be kept or would surprise a reader."""
+    """Note every value's line; refuse what would be confusing or could not be stored."""
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
     if isinstance(node, yaml.ScalarNode):
@@ -140,7 +140,7 @@ def _check(
                 continue
             seen.add(meant)
             kept.append((key, value))
-            key.tag = "tag:yaml.org,2002:str"  # an arm called `1` or `true` is a name
+            key.tag = "tag:yaml.org,2002:str"  # so that an arm may be called `1` or `true`
             lines[(*path, key.value)] = line
             _check(value, (*path, key.value), lines, twice)
         node.value = kept

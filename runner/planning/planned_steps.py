@@ -68,7 +68,7 @@ def planned(
             config = _with_source(texts, node)
         except BadText as error:
             complaints.lose(graph.source(name), str(error))
-        except (OSError, ValueError):  # a name that is too long, or that no file can have
+        except (OSError, ValueError):  # a name that is too long or invalid
             complaints.lose(graph.source(name), "no file can have this name; write a shorter one")
         if complaints.any:
             continue  # no plan results, but further problems are reported
@@ -133,7 +133,7 @@ def is_known(source: str | None) -> bool:
 
 
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
-    """A step's configuration, of one that names a text with the digests of that."""
+    """A step's configuration; if it names a text, with the text's digests."""
     if node.do != "tokenize" or node.config.get("source") is None:
         return node.config
     found = read(node.config["source"])

@@ -117,7 +117,7 @@ def make_plan(
 
 
 def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
-    """The text that arms train on, which may be too short for their windows."""
+    """The text that arms train on; adds a problem if it is too short for their windows."""
     data = graph.experiment.data
     if data is None or graph.complaints.lost(("data", "source")):
         return None

@@ -27,8 +27,8 @@ from runner.spec.graph import Graph, written_out
 from runner.spec.step_types import Own
 
 FILE_NAME = "experiment.yaml"
-PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.planning.lockfile`
-LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
+PYTHON_NAME = "experiment.py"  # declares an experiment in Python; see `runner.planning.lockfile`
+LOCK_NAME = "experiment.lock.yaml"  # the same declaration as data
 STARTERS = Path(__file__).parent / "starters"  # first experiments
 OTHERS = {  # examples of keys that the first starter does not have
     "preregistration": "1",
@@ -59,15 +59,14 @@ OTHERS = {  # examples of keys that the first starter does not have
 
 
 def load(path: Path) -> Graph:
-    """What the folder (or file) `path` declares, in the lab whose checkout it is in. Raises
-    BadExperiment."""
+    """The graph that the folder (or file) `path` declares, in the lab whose checkout it is in.
+    Raises BadExperiment."""
     return _sound(drafted(find(path), lab_config.find(path)))
 
 
 def parse(text: str, file: str, lab: LabConfig | None = None) -> Graph:
-    """What the text of an experiment.yaml declares, in a lab (None: one with the defaults); `file`
-    is how complaints call it. Raises BadExperiment with every problem found, in the order of their
-    lines."""
+    """The graph that the text of an experiment.yaml declares in a lab (None: one with the
+    defaults); errors name the file as `file`. Raises BadExperiment with every problem, by line."""
     return _sound(drafted(read(text, file), lab or lab_config.defaults()))
 
 

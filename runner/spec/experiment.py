@@ -29,10 +29,16 @@ ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 
 
+MODEL = "the shape; with a model of your own, its own keys"
+TRAIN = "how it is trained"
+
+
 class Asked(Resources):
     """The requested devices, and the limit for all runs together."""
 
-    ceiling_hours: Annotated[float, Field(gt=0, le=1e6)] | None = None  # device-hours
+    ceiling_hours: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="the most device-hours that all of it may take"
+    )
 
 
 class _Either(BaseModel):
@@ -40,10 +46,12 @@ class _Either(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
-    title: Title
-    preregistration: Annotated[int, Field(ge=1, strict=True)] | None = None
-    resources: Asked
-    speedrun: Speedrun | None = None
+    title: Title = Field(description="the question")
+    preregistration: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        default=None, description="the number of the issue with the predictions"
+    )
+    resources: Asked = Field(description="the devices of each training")
+    speedrun: Speedrun | None = Field(default=None, description="the track that this enters")
 
     @property
     def devices(self) -> Resources:
@@ -67,7 +75,9 @@ class Declaration(_Either):
     ladder: ClassVar[None] = None
     arms_at: ClassVar[Path] = ("steps",)  # where the arms are declared
 
-    steps: Annotated[dict[StepName, Step], Field(min_length=1)]
+    steps: Annotated[dict[StepName, Step], Field(min_length=1)] = Field(
+        description="in place of data, model, train, seeds and arms: the graph itself"
+    )
 
     def steps_in(self, _: Mapping[str, Kind]) -> Mapping[str, Step]:
         """Its steps, in a lab with these kinds of device."""
@@ -92,11 +102,15 @@ class _Arm(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: dict[str, Any] = {}
-    train: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    compute: dict[str, Any] = {}
+    model: dict[str, Any] = Field(default={}, description=MODEL)
+    train: dict[str, Any] = Field(default={}, description=TRAIN)
+    own: dict[str, Any] = Field(
+        default={}, description="functions of this folder in place of the lab's"
+    )
+    options: dict[str, Any] = Field(default={}, description="what only own functions read")
+    compute: dict[str, Any] = Field(
+        default={}, description="mesh, number format, rematerialisation"
+    )
 
 
 class ShortForm(_Either, _Arm):
@@ -105,14 +119,21 @@ class ShortForm(_Either, _Arm):
 
     arms_at: ClassVar[Path] = ("arms",)
 
-    data: DataConfig
-    model: dict[str, Any]
-    train: dict[str, Any]
-    eval: EvalConfig = EvalConfig()
-    samples: Generate | None = None
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
-    arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
-    ladder: Ladder | None = None
+    data: DataConfig = Field(description="the text and its tokenizer")
+    model: dict[str, Any] = Field(description=MODEL)
+    train: dict[str, Any] = Field(description=TRAIN)
+    eval: EvalConfig = Field(default=EvalConfig(), description="what is scored")
+    samples: Generate | None = Field(default=None, description="prompts that each model continues")
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
+        default=(0,), description="each arm is trained with each of them"
+    )
+    arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = Field(
+        default={"main": _Arm()},
+        description="what is compared: each changes model, train, own, options or compute",
+    )
+    ladder: Ladder | None = Field(
+        default=None, description="rungs of arms that are run one after the other"
+    )
 
     def completed(self, arm: str) -> dict[str, dict[str, Any]]:
         """The configuration of an arm's runs, without their seed."""

@@ -149,7 +149,7 @@ class _Reader:
                 "take some out"
             )
             self.complaints.say(("steps",), words)
-            self.complaints.end()  # before they are written out
+            self.complaints.end()  # sweeps are expanded next
         return {name: self._points(name) for name in self.steps}
 
     def order(self) -> list[str]:
@@ -294,7 +294,7 @@ def _own_models(
     asks = do in step_graph.ASKS_MODELS
     waiting = list(inputs.get("models", ())) if asks else []
     seen = set(waiting)
-    for name in waiting:  # which grows while we walk it
+    for name in waiting:  # grows during the loop
         if (node := made.get(name)) is None:  # part of a cycle
             continue
         if node.do == "train" and "model" in node.config.get("own", {}):

@@ -30,16 +30,18 @@ FEWEST_SEEDS = 2  # that a gate needs to estimate its noise
 class Rung(Record):
     """Two arms at one size."""
 
-    baseline: str
-    variant: str
+    baseline: str = Field(description="the arm that the variant is compared with")
+    variant: str = Field(description="the arm that is to be better")
 
 
 class Ladder(Record):
     """The rungs, and the law that their gates use."""
 
-    floor: Annotated[float, Field(ge=0)]
-    exponent: Annotated[float, Field(gt=0, le=2)]
-    rungs: Annotated[tuple[Rung, ...], Field(max_length=20)]
+    floor: Annotated[float, Field(ge=0)] = Field(description="c of the law L = a·C^(−b) + c")
+    exponent: Annotated[float, Field(gt=0, le=2)] = Field(description="b of the same law")
+    rungs: Annotated[tuple[Rung, ...], Field(max_length=20)] = Field(
+        description="pairs of arms, from small to large"
+    )
 
     def planned(self, n: int, arms: Mapping[str, PlannedArm] | None = None) -> PlannedRung:
         """The rung with this number, from 1. With the `arms` of all rungs (under a

@@ -135,9 +135,9 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
 
 
 def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
-    """Those of a step's inputs that it reads with this configuration."""
+    """The inputs that a step reads with this configuration."""
     if do != "train" or "data" in config.get("own", {}):
-        return set(inputs)  # an own data function may read any
+        return set(inputs)  # own data functions may read any
     named = {phase.get("tokens") for phase in _phases(config)}
     return {name for name in inputs if name == "tokens" or name in named}
 

@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_serializer,
 )
@@ -46,7 +47,9 @@ def _function(value: str) -> str:
     return value
 
 
-Function = Annotated[str, AfterValidator(_function)]
+Function = Annotated[
+    str, AfterValidator(_function), WithJsonSchema({"type": "string", "pattern": f"^{FUNCTION}$"})
+]
 
 
 class Tokenize(Config):

@@ -29,7 +29,10 @@ class Point(NamedTuple):
 NO_POINT = Point()
 
 
-def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:
+Sweep = dict[str, list[Any]] | list[dict[str, Any]]  # a grid, or a list of points
+
+
+def _sweep(value: Any) -> Sweep:
     points = value if isinstance(value, list) else [value]
     for key in (key for one in points if isinstance(one, dict) for key in one):
         if str(key).count(".") >= MAX_DEPTH:
@@ -64,13 +67,23 @@ class Step(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True)
 
-    do: str
-    config: dict[str, Any] = {}
-    inputs: dict[InputName, str] = {}
-    sweep: Annotated[dict[str, list[Any]] | list[dict[str, Any]], PlainValidator(_sweep)] = {}
-    seeds: tuple[Seed, ...] = ()  # of each point of the sweep, if the step has a seed
-    resources: Resources | None = None
-    alias: AliasName = Field(default="", alias="as")
+    do: str = Field(description="a built-in step, or module:function of the experiment's folder")
+    config: dict[str, Any] = Field(default={}, description="the keys of what it does")
+    inputs: dict[InputName, str] = Field(default={}, description="the steps whose outputs it reads")
+    sweep: Annotated[Sweep, PlainValidator(_sweep, json_schema_input_type=Sweep)] = Field(
+        default={},
+        description="makes it many steps: a grid, such as {train.learning_rate: [0.1, 0.2]}, or a "
+        "list of points, such as [{name: wide, model.hidden_dim: 96}]",
+    )
+    seeds: tuple[Seed, ...] = Field(
+        default=(), description="each point of the sweep is trained with each of them"
+    )
+    resources: Resources | None = Field(
+        default=None, description="its devices; those of the experiment if left out"
+    )
+    alias: AliasName = Field(
+        default="", alias="as", description="a readable name for its output, such as fineweb-2026"
+    )
 
     @property
     def is_swept(self) -> bool:
@@ -78,7 +91,7 @@ class Step(BaseModel):
         return bool(self.sweep or self.seeds)
 
     @property
-    def first(self) -> dict[str, list[Any]] | list[dict[str, Any]]:
+    def first(self) -> Sweep:
         """Its sweep, cut to its first point."""
         if isinstance(self.sweep, list):
             return self.sweep[:1]

@@ -100,8 +100,8 @@ class Competition:
 
     @property
     def otherwise(self) -> str | None:
-        """Whether the leader would change if the other kind of FLOPs counted for the lab's own
-        models; None if FLOPs do not decide."""
+        """Who would lead if the other kind of FLOPs counted for the lab's own models, as a
+        sentence; None if FLOPs do not decide."""
         if self.track.kind not in ("target", "scaling") or not self.ranked:
             return None
         other: Literal["model", "hardware"] = "hardware" if self.track.cost == "model" else "model"

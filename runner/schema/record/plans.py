@@ -25,23 +25,27 @@ ARM_NAME = r"[a-z0-9_-]{1,40}"
 class Resources(Record):
     """The devices of a run: a kind of the lab's, and their number."""
 
-    kind: str
-    count: int = Field(default=1, ge=1, le=65_536)
+    kind: str = Field(description="the kind of device, such as cpu or h100")
+    count: int = Field(default=1, ge=1, le=65_536, description="how many of them")
 
 
 class Author(Record):
     """An author of a speedrun entry."""
 
-    name: str = Field(min_length=1, max_length=100)
-    affiliation: str = Field(default="", max_length=100)
-    url: str = Field(default="", pattern=r"^(https?://[^\s\"'<>]{1,200})?$")
+    name: str = Field(min_length=1, max_length=100, description="the author's name")
+    affiliation: str = Field(default="", max_length=100, description="where the author works")
+    url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s\"'<>]{1,200})?$",
+        description="a page about the author or the entry",
+    )
 
 
 class Speedrun(Record):
     """The track on which the arms of an experiment compete, see `runner.schema.tracks`."""
 
-    track: str
-    author: Author
+    track: str = Field(description="the track's name, such as small-cost")
+    author: Author = Field(description="who enters")
 
 
 class PlannedData(Record):

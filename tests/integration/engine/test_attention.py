@@ -176,7 +176,7 @@ def test_each_platform_has_its_path_or_a_reason(
     assert why_not is reason is None or reason in why_not
 
 
-def test_a_slow_path_is_taken_aloud_and_once(
+def test_the_slow_attention_path_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     attention._say_once.cache_clear()

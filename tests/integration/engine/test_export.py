@@ -155,7 +155,7 @@ def test_compute_options_do_not_change_the_export(
     assert str(hugging_face.load(tmp_path).dtype) == "torch.float32"
 
 
-def test_nothing_is_overwritten(exported: Path, drawn: Callable[[Decoder], Params]) -> None:
+def test_an_export_overwrites_nothing(exported: Path, drawn: Callable[[Decoder], Params]) -> None:
     with pytest.raises(CannotExchange, match="not an empty folder"):
         export(exported, Decoder(LLAMA), drawn(Decoder(LLAMA)))
 

@@ -60,7 +60,7 @@ def test_our_logits_are_those_of_transformers(
     assert np.abs(logits(folder) - theirs).max() < 1e-4
 
 
-def test_three_steps_of_descent_go_the_same_way(saved: Callable[..., Path]) -> None:
+def test_three_training_steps_match_transformers(saved: Callable[..., Path]) -> None:
     folder = saved("qwen3", {"head_dim": 12, "tie_word_embeddings": True})
     theirs = hugging_face.load(folder)
     config, params = read(folder, seq_len=16)

@@ -7,7 +7,7 @@ import sys
 from engine.data import tokenize
 
 
-def test_importing_it_is_light() -> None:
+def test_importing_the_tokenizer_needs_no_heavy_library() -> None:
     code = (
         "import sys, engine.data.lab_texts, engine.data.tokenize, engine.data.documents\n"
         "heavy = {'jax', 'tensorstore', 'tokenizers', 'pyarrow', 'zstandard'}\n"

@@ -195,7 +195,7 @@ def test_the_apps_list_goes_on_as_long_as_it_is_read(app: App) -> None:
     assert (len(ids), ids) == (121, sorted(set(ids), reverse=True))
 
 
-def test_a_mere_token_is_told_nothing_of_deliveries(app: App) -> None:
+def test_without_an_app_deliveries_cannot_be_listed(app: App) -> None:
     github = GitHub(NAME, lambda: BOT_TOKEN, api=f"{app.url}/api/v3")
     with pytest.raises(Refused, match="only a GitHub App"):
         list(github.app_deliveries())

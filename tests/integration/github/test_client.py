@@ -6,7 +6,8 @@ import pytest
 
 from bot.fake_github.server import Sandbox
 from bot.github import GitHub, Refused
-from bot.model.policy_file import FOLDER, OLD_PATH, PATH
+from bot.model.policy_file import OLD_PATH, PATH
+from runner.schema.lab_config import FOLDER
 
 DECLARATION = "experiments/warm/experiment.yaml"
 

@@ -103,7 +103,7 @@ TRAINED = {f"train/{arm},seed={seed}" for arm in ("slow", "fast") for seed in ra
 # ── The way of it ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_life_ends_with_figures_curves_and_verdicts(tmp_path: Path) -> None:
+def test_an_execution_ends_with_figures_curves_and_verdicts(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay(pace=1))
     facts = life.to_the_end()
     assert facts.result
@@ -205,7 +205,7 @@ def test_three_losses_fail_the_execution_and_keep_what_was_seen(tmp_path: Path) 
     assert all(verdict.outcome == "inconclusive" for verdict in facts.result.verdicts)
 
 
-def test_a_head_that_forgets_a_running_job_leaves_an_orphan_that_is_waited_for(
+def test_a_running_job_that_ray_forgot_is_waited_for(
     tmp_path: Path,
 ) -> None:
     life = Life(tmp_path, StubRay(pace=0))
@@ -222,7 +222,7 @@ def test_a_head_that_forgets_a_running_job_leaves_an_orphan_that_is_waited_for(
     assert life.figures() == HONEST
 
 
-def test_a_head_that_forgets_a_job_in_the_queue_is_given_it_again(tmp_path: Path) -> None:
+def test_a_queued_job_that_ray_forgot_is_submitted_again(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay())
     life.ray.busy = True
     life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")

@@ -63,7 +63,7 @@ def test_after_a_lost_reply_the_first_of_two_equal_writes_wins(
     assert store.create("leases/a/start.json", b"{}\n") is False
 
 
-def test_a_passing_trouble_is_waited_for(store: Store, fake: fake_gcs.FakeGcs) -> None:
+def test_a_short_outage_of_the_bucket_is_retried(store: Store, fake: fake_gcs.FakeGcs) -> None:
     for what in ("insert", "download", "list", "delete"):
         fake.trouble(what, "refused", times=2)
     assert store.create("records/a.json", b"1") is True
@@ -74,7 +74,7 @@ def test_a_passing_trouble_is_waited_for(store: Store, fake: fake_gcs.FakeGcs) -
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_lasting_trouble_is_no_success(store: Store, fake: fake_gcs.FakeGcs) -> None:
+def test_a_long_outage_of_the_bucket_is_an_error(store: Store, fake: fake_gcs.FakeGcs) -> None:
     fake.trouble("insert", "refused", message="We are sorry.", times=ENDLESS)
     words = r"a.json was not written: 503: We are sorry, for 0.3 s; .*doing it again is safe"
     with pytest.raises(StoreError, match=words) as e:

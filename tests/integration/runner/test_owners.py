@@ -177,7 +177,7 @@ def test_the_lead_of_one_that_has_ended_here_is_taken_at_once_and_any_other_when
     )
 
 
-def test_a_lead_from_before_leases_named_processes_is_taken_when_it_is_stale(store: Store) -> None:
+def test_an_old_lease_without_a_process_is_taken_when_stale(store: Store) -> None:
     now = 1000.0
     store.create("leases/bot/000000000007.json", b'{"holder":"another"}\n')
     leadership = Leadership(store, "bot", lambda: now)

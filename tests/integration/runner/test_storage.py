@@ -170,7 +170,7 @@ def test_a_reader_sees_a_whole_file_or_none(store: Store, place: Path | str) -> 
     assert set(map(len, filter(None, seen))) <= {len(LARGE)}
 
 
-def test_bytes_come_back_as_they_were(store: Store) -> None:
+def test_bytes_round_trip(store: Store) -> None:
     for number, data in enumerate(ODD):
         assert store.create(f"records/{number}", data)
         assert store.read(f"records/{number}") == data
@@ -184,7 +184,7 @@ def test_bytes_come_back_as_they_were(store: Store) -> None:
         store.require("records/none")
 
 
-def test_names_come_back_as_they_were(store: Store) -> None:
+def test_odd_names_round_trip(store: Store) -> None:
     names = sorted(["ä.json", "a b", "50%?x=1&y#z", "東京.json", "a+b", "~", 'q"q', "a%2Fb"])
     for name in names:
         assert store.create(f"records/{name}", name.encode())
@@ -233,7 +233,7 @@ def test_removing_a_superseded_lease_is_seen_by_all(store: Store, place: Path | 
 # ── Leases ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_leads_until_it_stands_still(store: Store, place: Path | str) -> None:
+def test_one_process_leads_until_it_stops_renewing(store: Store, place: Path | str) -> None:
     mine, theirs = Clock(), Clock()
     first, second = Leadership(store, "bot", mine), Leadership(Store(place), "bot", theirs)
     assert first.held()

@@ -94,7 +94,7 @@ def test_faults_and_clock_are_set_over_http(ask: Ask, url: str) -> None:
     assert ask("GET", "/issues").status_code == 200
 
 
-def test_an_effect_appears_later(bot: Repository, sandbox: Sandbox) -> None:
+def test_a_delayed_fault_takes_effect_later(bot: Repository, sandbox: Sandbox) -> None:
     sandbox.faults.add(Fault("later", "POST", COMMENTS, seconds=10))
     with pytest.raises(GithubException) as refused:
         bot.get_issue(1).create_comment("hello")

@@ -188,7 +188,7 @@ def test_training_went_on_from_its_checkpoint_and_what_was_made_before_was_kept(
     assert json.loads(curve.partition("\n")[0])["step"] > 40
 
 
-def test_nothing_of_a_killed_head_lives_on(story: Story) -> None:
+def test_a_killed_ray_head_leaves_no_process(story: Story) -> None:
     assert story.left == []
 
 

@@ -39,7 +39,7 @@ def test_each_of_several_commands_has_its_answer(lab: Lab) -> None:
     assert reactions(lab, pull)[-1][1] == ["eyes", "rocket", "confused"]
 
 
-def test_eyes_come_before_github_was_asked_anything_else(lab: Lab) -> None:
+def test_the_eyes_reaction_comes_before_any_other_request(lab: Lab) -> None:
     lab.preregister()
     pull = lab.propose()
     lab.clock.advance(READING)

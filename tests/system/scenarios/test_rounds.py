@@ -100,7 +100,7 @@ def test_a_job_of_actions_ends_in_its_time_however_much_there_is_to_do(
     assert lab.monotonic() - began <= 60 + 2 * ONE_ROUND
 
 
-def test_a_strangers_flood_keeps_the_loop_in_view(lab: Lab) -> None:
+def test_the_loop_comes_around_during_a_strangers_flood(lab: Lab) -> None:
     bot = bot_of(lab)
     bot._github._between = 1.0  # as between GitHub's writes
     longest, said = 0.0, 0

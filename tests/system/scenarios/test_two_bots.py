@@ -117,7 +117,7 @@ def test_a_leader_that_was_away_between_claim_and_word_leaves_one_comment(
     assert sum("what it does" in body for body in lab.comments(2)) == 1
 
 
-def test_two_that_work_side_by_side_say_everything_once(lab: Lab) -> None:
+def test_two_bots_side_by_side_post_everything_once(lab: Lab) -> None:
     second = Second(lab)
     for n, who in enumerate(["sam", "grace", "sam", "ada"]):
         lab.gate = second.gate if n % 2 else lab.gate

@@ -228,7 +228,7 @@ def test_results_of_a_search_are_rounded_to_be_equal_on_all_machines():
         assert value == float(f"{value:.4e}")
 
 
-def test_points_on_a_curve_leave_no_doubt_about_its_exponent():
+def test_exact_points_give_a_point_interval_of_the_exponent():
     points = [(float(c), 2 * c**-0.3 + 0.5) for c in (1, 4, 16, 64, 256)]
     found = scaling.exponent(points)
     assert found.low == pytest.approx(0.3, abs=1e-4)

@@ -29,7 +29,7 @@ def test_the_smallest_difference_shows_four_times_in_five(seeds: int) -> None:
     assert played(smallest, 0.01, seeds) == pytest.approx(0.8, abs=0.03)
 
 
-def test_nothing_shows_one_time_in_twenty_where_there_is_nothing() -> None:
+def test_the_power_without_an_effect_is_one_in_twenty() -> None:
     assert power.power(0.0, 4) == pytest.approx(0.05)
     assert played(0.0, 0.01, 4) == pytest.approx(0.05, abs=0.015)
 

@@ -76,7 +76,7 @@ def test_a_gate_that_cannot_be_computed_is_inconclusive_with_a_reason(
     assert why in found.why
 
 
-def test_seeds_that_agree_leave_no_doubt() -> None:
+def test_equal_seeds_give_a_point_interval_of_the_speed_up() -> None:
     """By Marin's law for mixtures of experts, 1.6 + 95.18 · C^(−0.0941)."""
     rung = RUNG.model_copy(update={"floor": 1.6, "exponent": 0.0941})
     plan = PLAN.model_copy(update={"rung": rung})

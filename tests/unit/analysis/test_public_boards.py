@@ -22,7 +22,7 @@ def test_a_pooled_floor_does_better_than_a_pinned_one() -> None:
         assert abs(group.pooled) < 0.04, group
 
 
-def test_nothing_of_a_largest_size_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_do_not_use_the_largest_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     board = public_boards.tested("model_flops")
     known = public_boards.groups("model_flops")
     spoilt = {group: [*of[:-1], (of[-1][0], 2 * of[-1][1])] for group, of in known.items()}

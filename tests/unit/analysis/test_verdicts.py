@@ -117,7 +117,7 @@ def test_an_expectation_round_trips_through_its_text(text):
         ("1.9 ± 0.1", (1.0, 3.0), False, False),
     ],
 )
-def test_an_end_counts_exactly_as_its_sign_says(text, interval, contains, excludes):
+def test_an_interval_end_counts_as_its_sign_says(text, interval, contains, excludes):
     expected = parse_expect(text)
     assert (expected.contains(interval), expected.excludes(interval)) == (contains, excludes)
 

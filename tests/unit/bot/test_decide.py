@@ -178,7 +178,7 @@ def test_nothing_is_done_before_everything_is_known() -> None:
     assert set(decide(thread).questions) == {("replan", 1), ("role", "grace")}
 
 
-def test_a_thread_at_rest_asks_nothing() -> None:
+def test_an_idle_thread_asks_no_question() -> None:
     for thread in (pull(answers={}), issue(), issue(seal=None)):
         decision = decide(thread)
         assert decision.questions == ()

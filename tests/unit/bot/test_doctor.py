@@ -425,7 +425,7 @@ def test_the_operator_chooses_the_isolation_of_own_code(world: World, said: str)
     assert world.failing() == {}
 
 
-def test_a_mere_token_is_said_to_make_no_check_runs(
+def test_the_doctor_says_that_a_token_makes_no_check_runs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGATTA_GITHUB_TOKEN", "ghs_of-the-installation")

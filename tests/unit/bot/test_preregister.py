@@ -218,7 +218,7 @@ def test_each_bad_prediction_has_its_own_line() -> None:
     assert lines == [f"`Predictions`, line {n}" for n in (1, 6, 9)]
 
 
-def test_a_sure_thing_is_said_once_however_sure_one_is() -> None:
+def test_a_prediction_repeated_with_another_confidence_is_refused() -> None:
     (found,) = problems(
         form_body(predictions=f"{one('< 2')}\n{one('< 3')}\n{one('< 2.0', '0.99')}\n")
     )

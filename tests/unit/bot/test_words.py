@@ -420,7 +420,7 @@ def test_prose_keeps_the_labs_own_code_spans() -> None:
     assert escape.prose(said) == said
 
 
-def test_half_a_character_that_cannot_be_sent_is_left_out() -> None:
+def test_a_lone_surrogate_is_left_out() -> None:
     assert escape.text("a\ud800b") == escape.code("a\udfffb") == escape.prose("a\ud8ffb") == "ab"
 
 

@@ -46,7 +46,9 @@ def test_without_a_save_there_is_no_newest_checkpoint(tmp_path: Path) -> None:
         ({**PARAMS, "a": np.ones(2, np.int32)}, r"a is \(2,\) float32 and not \(2,\) int32"),
     ],
 )
-def test_another_tree_is_refused_in_words(saved: Path, other: dict, sentence: str) -> None:
+def test_restoring_another_tree_is_refused_with_a_reason(
+    saved: Path, other: dict, sentence: str
+) -> None:
     with pytest.raises(BadCheckpoint, match=f"of another model: {sentence}"):
         restore(saved / "11", "params", other)
 

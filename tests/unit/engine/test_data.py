@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_token_store_is_refused(built: Path, tmp_path: Path)
             TokenStore.open(built)
 
 
-def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_an_unusable_place_for_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongTokens, match="nowhere://x is no place for tokens"):
         TokenStore.open("nowhere://x")
     (tmp_path / "file").touch()

@@ -37,7 +37,9 @@ def test_a_permutation_reaches_each_place_once(size: int, key: int) -> None:
 
 
 @given(st.integers(1, 10**15), st.integers(0, 2**64 - 1), st.data())
-def test_a_place_is_found_without_the_others(size: int, key: int, draw: st.DataObject) -> None:
+def test_a_permutation_is_computed_at_one_position_alone(
+    size: int, key: int, draw: st.DataObject
+) -> None:
     places = np.array(draw.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=5)))
     together = permute(places, size, key)
     assert ((together >= 0) & (together < size)).all()
@@ -53,7 +55,7 @@ def test_sizes_and_keys_may_differ_from_place_to_place() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 16, 17])
-def test_each_place_goes_everywhere_equally_often(size: int) -> None:
+def test_a_permutation_moves_each_position_everywhere_equally_often(size: int) -> None:
     """χ² over 4,000 keys; 5 standard deviations of it would be bad luck once in a million."""
     keys = np.arange(4000)
     for place in range(size):
@@ -306,6 +308,6 @@ def test_leaving_early_ends_the_thread_after_the_step_it_is_at() -> None:
     assert read == [1, 2]
 
 
-def test_nothing_to_read_is_nothing() -> None:
+def test_reading_ahead_of_nothing_yields_nothing() -> None:
     assert list(ahead(str, [])) == []
     assert list(ahead(str, [7])) == ["7"]

@@ -243,7 +243,7 @@ def test_other_tokenizers_lengths_are_those_of_their_pieces() -> None:
         _ = Tokenizer(words.to_str()).token_bytes
 
 
-def test_a_byte_level_one_that_changes_the_text_says_so() -> None:
+def test_a_byte_level_tokenizer_that_changes_text_says_so() -> None:
     changed = tokenizers.Tokenizer.from_str(BPE.definition)
     changed.normalizer = tokenizers.normalizers.Lowercase()
     assert not Tokenizer(changed.to_str()).counts_every_byte

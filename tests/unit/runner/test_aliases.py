@@ -27,14 +27,14 @@ def ran(tmp_path: Path, local: LocalStub) -> tuple[Path, Path]:
     return folder, store
 
 
-def test_without_a_store_nothing_stops(tmp_path: Path) -> None:
+def test_without_a_store_no_alias_stops_a_plan(tmp_path: Path) -> None:
     folder = declare(tmp_path / "which", OTHER)
     answer = ask("plan", folder, "--store", tmp_path / "store")
     assert (answer.exit_code, "has a meaning" in answer.output) == (0, False)
     assert not (tmp_path / "store").exists()
 
 
-def test_a_difference_is_told_from_its_cause_on_and_under_the_steps_present_name(
+def test_a_drift_lists_causes_first_by_present_step_names(
     tmp_path: Path,
 ) -> None:
     declared = DECLARED.replace("as: small-2026-11, ", "").replace(

@@ -74,7 +74,7 @@ def test_a_preempted_run_waits_where_the_budget_lacks_what_it_lost() -> None:
     assert go(queue, 2 * HOUR, policy=ADAS_TEN) == ["a"]
 
 
-def test_two_that_lack_something_do_not_take_the_same_room() -> None:
+def test_two_runs_short_of_budget_do_not_both_take_its_rest() -> None:
     queue = queue_of(
         request("a", seconds=4 * HOUR), request("b", seconds=4 * HOUR), policy=ADAS_TEN
     )

@@ -39,7 +39,7 @@ def test_the_example_describes_what_it_says() -> None:
     assert found.prices == {"nodes": 2.5, "reserved": 4.2, "spot": 1.7, "desks": None}
 
 
-def test_two_lines_are_enough() -> None:
+def test_a_cluster_needs_only_two_lines() -> None:
     found = cluster.parse("pools:\n  mine: {kind: cpu, count: 2}\n", "c.yaml")
     assert found.cluster.pools == (Pool("mine", "cpu", 2, 1),)
     assert found.synthetic.runs == 0

@@ -145,6 +145,6 @@ def test_a_function_that_is_not_there_is_said_with_its_line(copies: Path, tmp_pa
     with pytest.raises(BadExperiment) as it:
         planner.plan_folder(tmp_path / "x", lab=copies)
     [problem] = it.value.problems
-    assert (problem.line, problem.field) == (6, "steps.prepare")
+    assert (problem.line, problem.field) == (7, "steps.prepare")
     words = "has no `document` in a module `prepare`; did you mean `documents`?"
     assert problem.message.endswith(words)

@@ -78,7 +78,7 @@ def test_only_losses_in_a_row_that_got_no_further_count(
     assert isinstance(found, due) if isinstance(due, type) else found == due
 
 
-def test_a_step_more_is_further_whatever_was_saved_of_it() -> None:
+def test_one_more_finished_step_is_progress_despite_lost_checkpoints() -> None:
     known = facts(lost(1, 390), lost(2, 0, 1), lost(3, 0, 2), lost(4, 0, 2), lost(5, 9, 2))
     assert lifecycle.decide(known) == lifecycle.Claim("t6")
 

@@ -148,7 +148,7 @@ def test_phases_sample_what_they_name_and_a_store_is_known_by_its_content(
     assert batches(found) == batches(Sampler(sources, 3, 2, 16, phases=shares))
 
 
-def test_weights_that_do_not_fit_are_refused_when_trained(stores: dict[str, Path]) -> None:
+def test_mixture_weights_that_do_not_match_are_refused(stores: dict[str, Path]) -> None:
     config = TrainConfig(**SCHEDULE, phases=[{"at": 4, "weights": {"web": 1, "cod": 3}}])
     with pytest.raises(WrongTokens, match="weights for web, cod, and the parts of `tokens` are "):
         sampler(config, 0, 16, {"tokens": stores["mixed"]})

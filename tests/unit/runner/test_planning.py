@@ -320,7 +320,7 @@ def test_a_cost_adds_up_by_the_devices_that_each_step_names(tmp_path: Path) -> N
     assert set(cost.device.split(" and ")) == {"1 × CPU, 2 cores", "1 × NVIDIA H100 SXM"}
 
 
-def test_arms_stand_as_people_count_however_the_plan_came(tmp_path: Path) -> None:
+def test_arms_are_in_natural_order_in_every_plan(tmp_path: Path) -> None:
     arms = "".join(f"  {name}: {{}}\n" for name in ("w128", "w16", "w8", "base"))
     made = plan(EXPERIMENT.partition("arms:")[0] + f"arms:\n{arms}")
     assert list(made.arms) == ["base", "w8", "w16", "w128"]
@@ -338,7 +338,7 @@ def test_arms_stand_as_people_count_however_the_plan_came(tmp_path: Path) -> Non
     assert Plan.model_validate_json(graph.canonical()).runs() == graph.runs()
 
 
-def test_points_stand_as_people_count_also_where_their_taker_is_named_first(tmp_path: Path) -> None:
+def test_points_are_in_natural_order_also_after_their_user(tmp_path: Path) -> None:
     steps = (
         "  parts: {do: 'm:f', sweep: {n: [128, 16, 8]}}\n  join: {do: 'm:f', inputs: {x: parts}}\n"
     )

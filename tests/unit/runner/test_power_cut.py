@@ -145,7 +145,7 @@ def test_an_unfinished_output_is_made_again_after_a_power_cut(
     assert 8 < points < MANY
 
 
-def test_a_generation_whose_words_were_cut_off_was_lost(tmp_path: Path) -> None:
+def test_a_generation_with_a_truncated_record_was_lost(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     lease = store.local(f"leases/steps/{NAME}/{FINGERPRINT[:16]}/1")
     lease.mkdir(parents=True)

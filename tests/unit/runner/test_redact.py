@@ -64,7 +64,7 @@ def test_a_secret_is_found_within_base64_of_more(
 
 
 @given(st.text())
-def test_words_without_a_secret_stay_as_they_are(words: str) -> None:
+def test_text_without_a_secret_stays_unchanged(words: str) -> None:
     assert redact.clean(words) == words
 
 

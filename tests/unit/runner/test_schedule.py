@@ -269,7 +269,7 @@ def test_a_run_that_should_have_ended_is_expected_to_end_at_any_moment() -> None
     assert (decision.starts, decision.reservations[0].at) == ((), late)
 
 
-def test_a_look_passes_over_so_many_and_no_more() -> None:
+def test_a_look_skips_at_most_lookahead_entries() -> None:
     behind = [request(f"b{n}", "bob", "run", 2, 9 * HOUR, submitted=2) for n in range(3)]
     queue = waiting_behind(*behind, request("short", "bob", "sweep", seconds=60, submitted=2))
     assert "short" in started(queue, 2, policy=Policy(lookahead=4))
@@ -339,7 +339,7 @@ def test_the_order_in_which_the_queue_is_told_does_not_matter(
 
 @settings(deadline=None)
 @given(entries)
-def test_looking_changes_nothing(requests: list[Request]) -> None:
+def test_schedule_and_forecast_change_nothing(requests: list[Request]) -> None:
     queue = queue_of(*requests)
     go(queue, 3 * HOUR)
     before = copy.deepcopy(vars(queue))

@@ -54,7 +54,7 @@ def signed(key: signing.Key, found: Receipt) -> bytes:
     return signing.sign(key, found)
 
 
-def test_true_files_are_accepted(
+def test_valid_signed_files_are_accepted(
     key: signing.Key, keys: dict[str, bytes], true_receipt: Receipt
 ) -> None:
     assert true_receipt.seal
@@ -310,7 +310,7 @@ NO_KEYS = (
         ),
     ],
 )
-def test_keys_that_are_none_are_refused_in_a_sentence(
+def test_an_invalid_keys_file_is_refused_with_a_sentence(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
     keys = tmp_path / "keys.json"

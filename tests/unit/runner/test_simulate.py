@@ -117,7 +117,7 @@ def _size(cluster: Cluster, name: str) -> int:
 
 @settings(deadline=None)
 @given(plays())
-def test_no_budget_is_broken(play: Play) -> None:
+def test_no_budget_is_exceeded(play: Play) -> None:
     """Neither by what was used nor, at any look, by that and what is set aside."""
     looks: list[tuple[Queue, int]] = []
 
@@ -297,7 +297,7 @@ def test_a_run_ends_when_what_was_set_aside_is_spent() -> None:
     assert fate.why == "what was set aside for it is spent"
 
 
-def test_bad_luck_does_not_depend_on_who_else_is_there() -> None:
+def test_preemptions_do_not_depend_on_other_runs() -> None:
     faults = Faults({"nodes": 1.0}, attempts=NEVER, seed=4)
     first = simulate.simulate(alone(job("a")), ONE, Policy(), faults)["a"]
     crowd = alone(job("a"), job("b", person="bob"), job("c", person="cyd"))
@@ -360,7 +360,7 @@ def test_the_mean_level_of_a_stretch_is_weighted_by_time() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9)), max_size=9))
-def test_nothing_of_the_level_is_lost(intervals: list[tuple[int, int, int]]) -> None:
+def test_the_mean_level_keeps_the_total(intervals: list[tuple[int, int, int]]) -> None:
     known = [(min(a, b), max(a, b), n) for a, b, n in intervals]
     level = simulate_chart.mean_level(known, np.linspace(0, 99, 12))
     total = sum((end - begin) * n for begin, end, n in known)

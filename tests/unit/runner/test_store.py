@@ -313,7 +313,7 @@ def test_a_download_that_finds_the_disk_full_leaves_no_folder(store: Store, tmp_
 # ── Who leads ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_leads_until_it_stands_still_for_45_seconds_of_the_watchers_clock(
+def test_a_leader_leads_until_45_seconds_pass_without_renewal(
     store: Store,
 ) -> None:
     mine, theirs = Clock(), Clock()

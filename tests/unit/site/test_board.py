@@ -149,5 +149,5 @@ def test_the_receipt_is_the_last_training_attempts(store):
     assert list(entry.ends) == ["t1", "e1"]
 
 
-def test_nothing_at_all_is_a_lab_too(store):
+def test_an_empty_store_is_a_lab(store):
     assert read_lab(store).groups == groups([]) == ranked([]) == ()

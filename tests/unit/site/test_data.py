@@ -134,7 +134,7 @@ def test_words_of_strangers_are_words(built):
     assert len(scripts) == 2  # the site's own
 
 
-def test_held_secrets_are_taken_out(built):
+def test_held_secrets_are_removed_from_data_pages(built):
     redact.hold("hunter2-hunter2")
     page = built(lines("the key is hunter2-hunter2."))
     assert "the key is [secret]." in page.text

@@ -70,7 +70,7 @@ def test_an_execution_that_runs_is_read_each_time_until_it_has_ended(store, tmp_
     assert built(store, tmp_path / "site")[0].read == 0
 
 
-def test_a_memory_that_does_not_fit_the_records_is_not_believed(store, tmp_path):
+def test_a_stale_site_cache_is_ignored(store, tmp_path):
     built(store, tmp_path / "site")
     result = next((tmp_path / "store" / "records" / "executions").glob("*/result.json"))
     result.write_bytes(result.read_bytes() + b"\n")
@@ -78,7 +78,7 @@ def test_a_memory_that_does_not_fit_the_records_is_not_believed(store, tmp_path)
 
 
 @pytest.mark.parametrize("spoiled", [b"", b"not JSON\n", b"{}\n{}\n"])
-def test_a_memory_that_cannot_be_read_is_written_anew(store, tmp_path, spoiled):
+def test_an_unreadable_site_cache_is_rewritten(store, tmp_path, spoiled):
     built(store, tmp_path / "site")
     kept = (tmp_path / "site" / NAME).read_bytes()
     (tmp_path / "site" / NAME).write_bytes(spoiled)
@@ -117,7 +117,7 @@ def test_no_page_or_script_of_its_own_has_300_kilobytes(store, tmp_path):
     assert [path for path, size in sizes.items() if size >= MOST_BYTES] == []
 
 
-def test_a_memory_holds_no_curves_and_pages_show_them(store, tmp_path):
+def test_the_site_cache_has_no_curves_and_pages_show_them(store, tmp_path):
     memory, _ = built(store, tmp_path / "site")
     entries = memory.entries(store)
     assert all(one.curved for one in entries)

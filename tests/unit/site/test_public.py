@@ -43,7 +43,7 @@ def test_every_finding_is_shown_with_its_reason(site: Path) -> None:
     assert len(twin) == len(findings)
 
 
-def test_an_error_has_its_sign_and_nothing_has_none() -> None:
+def test_a_relative_error_has_a_sign_and_zero_has_none() -> None:
     assert [templating.signed(x) for x in (0.0123, -0.0123, -0.00001)] == [
         "+1.23 %",
         "−1.23 %",
