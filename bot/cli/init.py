@@ -23,41 +23,45 @@ def command(
     folder: Annotated[Path, typer.Argument(help="A checkout of the lab's repository.")] = Path(),
     mode: Annotated[
         Literal["server", "actions"],
-        typer.Option(help="Whether a server of yours runs the bot, or GitHub Actions do."),
+        typer.Option(help="Where the bot runs: on your server or in GitHub Actions."),
     ] = "server",
-    url: Annotated[str, typer.Option(help="Of a server: where the bot answers, https://…")] = "",
+    url: Annotated[str, typer.Option(help="Server mode: the address of the bot, https://…")] = "",
     runner: Annotated[
-        str, typer.Option(help="Of Actions: what the workflows' `runs-on:` says.")
+        str, typer.Option(help="Actions mode: the value of `runs-on:` in the workflows.")
     ] = init.SELF_HOSTED,
     package: Annotated[
         str,
-        typer.Option(help="Of Actions: what pip installs on the runner; else `regatta` is there."),
+        typer.Option(
+            help="Actions mode: what pip installs on the runner, unless `regatta` is there."
+        ),
     ] = "",
     repository: Annotated[
         str,
         typer.Option(
             envvar="REGATTA_REPOSITORY",
-            help="owner/name: make the labels there, with REGATTA_GITHUB_TOKEN.",
+            help="owner/name: create the labels there, with REGATTA_GITHUB_TOKEN.",
         ),
     ] = "",
     github_api: Annotated[str, option("github_api")] = API,
-    yes: Annotated[bool, typer.Option("--yes", help="Write what is missing, unasked.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Write the missing files without asking.")
+    ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="With --yes: also replace files that differ.")
     ] = False,
 ) -> None:
     """Write what a repository needs to be a lab: form, policy, workflows, labels. Asks first."""
     if not folder.is_dir():
-        stop(f"{folder} is no folder; name a checkout of the lab's repository.")
+        stop(f"{folder} is not a folder; name a checkout of the lab's repository.")
     with stopping(init.BadChoice):
         plan = init.planned(folder, init.files(mode, runner=runner, package=package, url=url))
     _show(plan)
     written = [file for file in plan if _write(folder, file, yes, replace)]
     _make_labels(repository, github_api, yes)
     if written:
-        console.print("\nRead what was written, commit it, and push it to the default branch.")
+        console.print("\nReview the files, commit them, and push them to the default branch.")
     console.print(
-        "Then see docs/run-a-lab.md, and let `regatta doctor` look at the deployment.", style="dim"
+        "Then read docs/run-a-lab.md, and check the deployment with `regatta doctor`.", style="dim"
     )
 
 
@@ -66,11 +70,11 @@ def _show(plan: list[init.File]) -> None:
         line = Text(f"\n{file.path}", style="bold")
         console.print(line.append(f"  {file.what}", style="dim"))
         if file.state == "same":
-            console.print("  is there already, word for word", style="green")
+            console.print("  exists and is the same", style="green")
             continue
         lexer = "json" if file.path.endswith("json") else "yaml"
         if file.state == "differs":
-            console.print("  is there and differs:", style="yellow")
+            console.print("  exists and differs:", style="yellow")
             lexer = "diff"
         shown = file.text if file.state == "new" else file.difference
         console.print(Syntax(shown, lexer, background_color="default"))
@@ -83,13 +87,13 @@ def _write(folder: Path, file: init.File, yes: bool, replace: bool) -> bool:
     verb, fine = ("Write", True) if file.state == "new" else ("Replace", replace)
     wanted = fine if yes else typer.confirm(f"{verb} {file.path}?", default=file.state == "new")
     if not wanted:
-        console.print(f"{file.path} stays as it is.", style="yellow")
+        console.print(f"{file.path}: not changed.", style="yellow")
         return False
     try:
         init.write(folder, file, replace=file.state == "differs")
     except OSError as error:
         stop(f"{file.path} cannot be written: {error.strerror}.")
-    console.print(f"{file.path} is written.", style="green")
+    console.print(f"{file.path}: written.", style="green")
     return True
 
 
@@ -98,23 +102,23 @@ def _make_labels(repository: str, api: str, yes: bool) -> None:
     token = only(repository=repository, ray_address="").optional(TOKEN)
     if not repository or not token:
         console.print(
-            "\nThe labels are made where --repository and REGATTA_GITHUB_TOKEN say; GitHub else "
-            "makes each, in grey, when it is first set."
+            "\nLabels: set --repository and REGATTA_GITHUB_TOKEN to create them in colour. "
+            "Otherwise GitHub creates each in grey when the bot first sets it."
         )
         return
     try:
         line = Line(api, Bearer(lambda: token))
         missing = init.missing_labels(line, repository)
-        console.print(f"\nLabels that are missing: {', '.join(missing) or 'none'}.")
-        if not missing or not (yes or typer.confirm("Make them?", default=True)):
+        console.print(f"\nMissing labels: {', '.join(missing) or 'none'}.")
+        if not missing or not (yes or typer.confirm("Create them?", default=True)):
             return
         for name, color in missing.items():
             line.repository(repository).create_label(name, color)
     except (Refused, Forbidden, Unauthorized) as error:
         stop(
-            f"The labels of {repository} were not made: GitHub says {escaped(str(error))}. The "
+            f"Creating the labels of {repository} failed: GitHub says {escaped(str(error))}. The "
             "token needs Issues: Read and write."
         )
     except Later as error:
-        stop(f"The labels were not made: {escaped(str(error))}.")
-    console.print("The labels are made.", style="green")
+        stop(f"Creating the labels failed: {escaped(str(error))}.")
+    console.print("Labels created.", style="green")

@@ -201,6 +201,7 @@ class Actor:
                     claim["conclusion"],
                     claim["output"],
                     [Button(**button) for button in claim.get("buttons", ())],
+                    claim.get("url"),
                 )
         except Refused as error:
             self._failed(path, error)
@@ -309,6 +310,7 @@ def _check_claim(check: Check) -> dict[str, Any]:
         "conclusion": check.conclusion,
         "output": {"title": check.title, "summary": check.summary},
         "buttons": [asdict(button) for button in check.buttons],
+        **({"url": check.url} if check.url else {}),
     }
 
 

@@ -33,8 +33,8 @@ APPROVED = "· approved by grace"  # in the status comment of an execution
 BEGUN = ("experiment: running", "experiment: done")
 TRAINING_MAY_TAKE = 600.0
 HYPOTHESIS = (
-    "A model of 0.9 million parameters that sees only 16 steps is far from any noise floor, so a "
-    "ten times warmer learning rate should simply get further."
+    "In 16 steps, a model of 0.9 million parameters has hardly started to learn. So a learning "
+    "rate that is ten times higher should reach a lower loss."
 )
 PREDICTIONS = """\
 - metric: eval/bpb
@@ -77,73 +77,78 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
 
 def _tell(lab: Lab, root: Path, story: Story) -> None:
     story.console.print(
-        "\n[bold]Regatta[/bold]: an open lab in a box. Everything below happens on this machine.\n"
+        "\n[bold]Regatta[/bold]: an open lab in a box. Everything here runs on this machine.\n"
     )
-    story.beat("The sandbox, the bot and a local Ray are up", lab.url())
+    story.beat("The sandbox, the bot and a local Ray are running", lab.url())
 
     issue = lab.ask(
-        "ada", "POST", "/issues", {"title": "Experiment: a warmer start", "body": _form()}
+        "ada", "POST", "/issues", {"title": "Experiment: a higher learning rate", "body": _form()}
     )["number"]
     story.wait(
-        "Ada preregisters; the bot seals it",
+        "Ada opens an issue with her predictions; the bot seals them",
         lambda: lab.said(issue, "### Sealed") and lab.label(issue) == "experiment: wishlist",
     )
-    story.beat("Ada's predictions are sealed", lab.said(issue, "### Sealed"))
+    story.beat("The bot has sealed Ada's predictions", lab.said(issue, "### Sealed"))
 
     first, _, rest = (root / EXPERIMENT).read_text().partition("\n")
     declaration = f"{first}\npreregistration: {issue}\n{rest}"
     words = f"Tests the predictions of #{issue}."
-    pull, head = _propose(lab, "A warmer start", words, "warmer-start", {EXPERIMENT: declaration})
+    pull, head = _propose(
+        lab, "A higher learning rate", words, "warmer-start", {EXPERIMENT: declaration}
+    )
     story.wait(
-        "Ada declares the experiment from her fork; the bot plans it, and runs nothing",
+        "Ada declares the experiment in a pull request; the bot makes a plan and runs nothing",
         lambda: (
             lab.said(pull, "### Plan 1")
             and lab.check(head, "regatta / plan")
             and lab.label(issue) == "experiment: planned"
         ),
     )
-    story.beat("The plan is posted, with its cost", lab.said(pull, "### Plan 1"))
+    story.beat("The bot has posted a plan with its cost", lab.said(pull, "### Plan 1"))
 
     lab.comment("sam", pull, "/run")
-    refusal = story.wait("Sam, a stranger, says /run", lambda: lab.said(pull, "**Not done:**"))
-    story.beat("Sam's /run is refused, and nothing starts", refusal)
+    refusal = story.wait("Sam, a stranger, comments /run", lambda: lab.said(pull, "**Not done:**"))
+    story.beat("The bot has refused Sam's /run and started nothing", refusal)
 
     lab.ask("ada", "PATCH", f"/issues/{issue}", {"body": _form().replace("< 2.0", "< 9.0")})
     edited = story.wait(
-        "Ada makes her second prediction easier, which is too late",
+        "Ada edits her second prediction to make it easier, but the seal exists already",
         lambda: lab.said(issue, "was edited after it was sealed"),
     )
-    story.beat("The edit is shown with its difference, and the seal stands", edited)
+    story.beat("The bot has shown the edit; the seal is unchanged", edited)
 
     lab.comment("grace", pull, f"Looks good.\n\n{lab.line(pull)}")
     story.wait(
-        "Grace, a maintainer, copies the plan's line",
+        "Grace, a maintainer, comments the plan's /run line",
         # If the bot is slow and training fast, nobody sees it run.
         lambda: lab.said(pull, APPROVED) and lab.label(issue) in BEGUN,
     )
     approved = lab.said(pull, APPROVED)
-    story.beat("Grace's line approves the plan; an attempt is on its way to Ray", approved)
+    story.beat("Grace has approved the plan; the lab starts a Ray job", approved)
 
     _watch(lab, story)
     result = story.wait("the bot posts the result", lambda: lab.said(pull, "<summary>Receipt"))
-    story.beat("Trained, evaluated, judged: the result is in the thread", result)
+    story.beat("The lab has trained and scored six models; the bot has posted the result", result)
 
-    verdict = story.wait("the issue hears of it", lambda: lab.said(issue, "Figures, curves and"))
-    if lab.said(issue, "**Not as sealed:** the issue was edited once") != verdict:
+    verdict = story.wait(
+        "the bot posts the verdict in the issue",
+        lambda: lab.said(issue, "Scores, curves and receipt"),
+    )
+    if lab.said(issue, "**Differs from the seal:** the issue was edited once") != verdict:
         raise Missed("the verdict does not say that the issue was edited after it was sealed")
-    story.wait("the label becomes done", lambda: lab.label(issue) == "experiment: done")
+    story.wait("the bot sets the label to done", lambda: lab.label(issue) == "experiment: done")
     check = story.wait(
-        "the check completes",
+        "the bot completes the check",
         lambda: (found := lab.check(head, "regatta / x")) and found["conclusion"] and found,
     )
     if check["conclusion"] != "success":
         raise Missed(f"the check concluded {check['conclusion']}")
     _expect_both(lab)
-    story.beat("The issue has its verdict: one prediction confirmed, one refuted", verdict)
+    story.beat("The verdict is in the issue: one prediction confirmed, one refuted", verdict)
 
     board = f"{lab.bot}/index.html"
-    story.wait("the leaderboard is drawn", lambda: "fast" in lab.api.get(board).text)
-    story.beat("The leaderboard has its rows", board)
+    story.wait("the bot builds the leaderboard", lambda: "fast" in lab.api.get(board).text)
+    story.beat("The leaderboard has a row for each arm", board)
     _tell_of_steps(lab, root, story)
 
 
@@ -156,33 +161,36 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     }
     pull, head = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
     story.wait(
-        "Ada declares five steps, two of them in Python", lambda: lab.said(pull, "### Plan 1")
+        "Ada declares an experiment of five steps, two of them in her own Python",
+        lambda: lab.said(pull, "### Plan 1"),
     )
-    story.beat("Five steps are planned, each with its code", lab.said(pull, "### Plan 1"))
+    story.beat("The bot has posted a plan of the five steps", lab.said(pull, "### Plan 1"))
 
     lab.comment("grace", pull, lab.line(pull) or f"/run {head}")
     if not bubblewrap.probe():
         result = story.wait(
-            "Grace approves it, and the bot makes them, Ada's code under bubblewrap",
+            "Grace approves it; the lab runs the steps, with Ada's code in isolation",
             lambda: lab.said(pull, "## 🏁 Done"),
             patience=TRAINING_MAY_TAKE,
         )
-        story.beat("Own code has run in isolation: prepared, trained, compared", result)
+        story.beat("The lab has run Ada's code in isolation: prepare, train, compare", result)
         return
-    refusal = story.wait("Grace says /run and its commit", lambda: lab.said(pull, "**Not done:**"))
-    story.beat("Own code waits for its isolation: /run is refused, and says what works", refusal)
+    refusal = story.wait(
+        "Grace comments /run with the commit", lambda: lab.said(pull, "**Not done:**")
+    )
+    story.beat("Isolation does not work here: the bot has refused own code", refusal)
 
     mine = lab.home / "adas-store"
     command = [str(folder), "--store", str(mine)]
     ray = ["--ray-address", lab.ray.url, "--ray-token-file", str(lab.ray.token_file)]
     with child(lab.home, "run", [*command, *ray], surroundings()):
         table = story.wait(
-            "regatta run makes them on Ada's machine",
+            "Ada runs the steps on her own machine with regatta run",
             lambda: _compared(mine),
             patience=TRAINING_MAY_TAKE,
         )
-    shown = lab.comment("ada", pull, f"I have run it on my own machine:\n\n{table}")
-    story.beat("Prepared, tokenized, trained, evaluated, compared: Ada shows her table", shown)
+    shown = lab.comment("ada", pull, f"I ran it on my own machine:\n\n{table}")
+    story.beat("Ada has run the five steps herself, and posted her table", shown)
 
 
 def _compared(place: Path) -> str | None:
@@ -258,21 +266,21 @@ def _expect_both(lab: Lab) -> None:
     ]
     outcomes = [verdict.outcome for result in results for verdict in result.verdicts]
     if outcomes != ["confirmed", "refuted"]:
-        raise Missed(f"the predictions came out {outcomes}, not confirmed and refuted")
+        raise Missed(f"the verdicts are {outcomes}, not confirmed and refuted")
 
 
 def _stay(console: Console, lab: Lab) -> None:
     console.print(
-        f"\nThe lab stays up. Go on playing at [blue]{lab.url()}[/blue]: open issues, comment as "
-        "Ada, Sam or Grace, try [bold]/status[/bold], [bold]/cancel[/bold], [bold]/help[/bold]."
-        f"\nThe leaderboard is at [blue]{lab.bot}/index.html[/blue]. Ctrl-C ends everything.\n"
+        f"\nThe lab keeps running. Try it yourself at [blue]{lab.url()}[/blue]: open issues, and "
+        "comment [bold]/status[/bold], [bold]/cancel[/bold] or [bold]/help[/bold] as Ada, Sam or "
+        f"Grace.\nLeaderboard: [blue]{lab.bot}/index.html[/blue]. Ctrl-C ends everything.\n"
     )
     try:
         while lab.ray.alive:
             time.sleep(0.5)
-        console.print("Ray has ended; so does the demo.", style="red")
+        console.print("Ray ended, so the demo ends.", style="red")
     except KeyboardInterrupt:
-        console.print("\nEnding …", style="dim")
+        console.print("\nStopping …", style="dim")
 
 
 # ── Odds and ends ────────────────────────────────────────────────────────────────────────────

@@ -58,7 +58,7 @@ class Story:
                     if found := look():
                         return found
                 time.sleep(0.3)
-        raise Missed(f"{for_what}: it did not happen within {patience:.0f} s")
+        raise Missed(f"{for_what}: this did not happen within {patience:.0f} s")
 
     def report(self, missed: str | None) -> dict[str, Any]:
         """The content of the file for `REPORT=`."""
@@ -146,6 +146,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
         "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
         "REGATTA_GITHUB_TOKEN": secrets.token_hex(16),
         "REGATTA_BOT": "regatta-lab[bot]",  # the sandbox's name for the token's user
+        "REGATTA_SITE": bot,  # comments link to it
     }
     options = [
         *("--root", str(home / "sandbox")),
@@ -154,7 +155,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
         *("--leaderboard-url", f"{bot}/index.html"),
     ]
     stack.enter_context(child(home, "sandbox", options, environment))
-    with story.console.status("[dim]sandbox and Ray start …"):
+    with story.console.status("[dim]starting the sandbox and Ray …"):
         ray = stack.enter_context(local_ray(home))
     options = [
         *("--repository", NAME),
@@ -169,7 +170,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
     stack.enter_context(child(home, "serve", options, environment))
     api = stack.enter_context(httpx.Client(timeout=30, trust_env=False))
     lab = Lab(home, sandbox, bot, ray, api)
-    story.wait("the bot comes up", lambda: _answers(api, f"{bot}/index.html"))
+    story.wait("the bot starts", lambda: _answers(api, f"{bot}/index.html"))
     return lab
 
 

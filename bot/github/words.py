@@ -247,9 +247,11 @@ class GitHub(Branches):
         conclusion: str | None,
         output: dict[str, Any],
         buttons: Sequence[Button] = (),
+        url: str | None = None,
     ) -> Made:
-        """Create a check run on a commit."""
+        """Create a check run on a commit; `url` is of the page with all details."""
         about = {"name": name, "head_sha": commit, "external_id": external_id}
+        about |= {"details_url": url} if url else {}
         about |= _looks(conclusion, output, buttons or None)
         made = self._write("create_check", "POST", "/check-runs", about)
         return Made(made["id"], self.now())

@@ -1,4 +1,4 @@
-"""What somebody who commanded is told. Pure."""
+"""Answers to commands. Pure."""
 
 from bot.messages.templating import say
 from bot.model.commands import MAX_COMMANDS, MAX_READ, Reading
@@ -8,49 +8,47 @@ from runner.schema.record import Answered, Approval
 
 
 def waits(approval: Approval) -> str:
-    """What a `/run` still waits for, which somebody permitted has written."""
-    return f"**Noted:** `/run` by {text(approval.by.login)}. {prose(approval.waits)}"
+    """What a permitted `/run` still waits for."""
+    return f"**Waiting:** `/run` by {text(approval.by.login)}. {prose(approval.waits)}"
 
 
 def refused(answer: Approval | Answered) -> str:
-    """A command that was refused, to whom, and why."""
+    """That a command was refused, and why."""
     refusal = f"**Not done:** `/{answer.what}` by {text(answer.by.login)}. {prose(answer.why)}"
-    return f"{refusal}\n\nNothing was started or stopped."
+    return f"{refusal}\n\nThe lab started and stopped nothing."
 
 
 def hint(reading: Reading) -> str:
-    """Somebody seems to have meant a command."""
+    """A hint for a comment that looks like a command and is none."""
     lines = [
-        f"`/{code(typed)}` is no command here; did you mean `/{code(meant)}`?"
+        f"`/{code(typed)}` is not a command. Did you mean `/{code(meant)}`?"
         for typed, meant in reading.near_misses
     ]
     if reading.swallowed:
         lines.append(
-            "A command inside a quote, a list or a table does not count; Markdown also draws the "
-            "line after a quote into it. Leave an empty line before the command."
+            "I ignored a command inside a quote, a list or a table. Markdown also counts the line "
+            "after a quote as part of the quote. Leave an empty line before the command."
         )
     if reading.too_long:
         lines.append(
-            f"Commands are looked for in the first {MAX_READ:,} characters of a comment; what "
-            "follows them does not count."
+            f"I read only the first {MAX_READ:,} characters of a comment. Write commands there."
         )
     if reading.too_many:
-        lines.append(f"Only the first {MAX_COMMANDS} commands of a comment count.")
+        lines.append(f"I follow only the first {MAX_COMMANDS} commands of a comment.")
     elif not reading.commands:
-        lines.append("Nothing was done.")
+        lines.append("I did nothing.")
     return "\n".join([*lines, "", "`/help` lists the commands."])
 
 
 def type_again(message: Message) -> str:
-    """A command was found late, and nobody can say that it is still what its author wants."""
+    """A command was found late, and its author may not want it any more."""
     what = "review" if message.via == "review" else "comment"
     why = "it was edited since" if message.edited else "it is more than a day old"
     if message.edited and what == "review":
-        why += ", or GitHub does not say that it was not"
+        why = "it may have been edited since"
     return (
-        f"**Please type it again:** I did not hear of this {what} by {text(message.author.login)} "
-        f"when it was written ({message.at:%Y-%m-%d %H:%M} UTC), and {why}, so I do nothing on its "
-        "word. If it is still wanted, a new comment does it."
+        f"**Ignored:** I learned late of this {what} by {text(message.author.login)} (written "
+        f"{message.at:%Y-%m-%d %H:%M} UTC), and {why}. Post it again if you still want it."
     )
 
 
@@ -61,4 +59,5 @@ def help_text(is_pull: bool) -> str:
 
 def status_of(thread: Thread) -> str:
     """What runs on a thread."""
-    return say("status-of", link=thread.site, executions=thread.executions, plans=thread.plans)
+    site = thread.site
+    return say("status-of", link=site, site=site, executions=thread.executions, plans=thread.plans)

@@ -1,5 +1,5 @@
-"""The loss curves in a result's comment. Words never wait for pictures: where the picture cannot be
-kept at once the comment says that it follows, and an edit puts it there, once. Pure."""
+"""The loss curves in a result's comment. Text never waits for pictures: if the picture cannot be
+kept at once, the comment says that it follows, and one edit adds it. Pure."""
 
 from collections.abc import Iterator
 

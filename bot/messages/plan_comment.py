@@ -1,7 +1,7 @@
-"""What a pull request is told of its plan. Pure."""
+"""The comment with a plan. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +12,9 @@ from bot.messages.templating import MAX_BODY, listed, say
 from bot.model.escape import code, fenced
 from runner.analysis import power
 from runner.lib import format
+from runner.planning import arm_settings
 from runner.planning import cost as planning_cost
+from runner.planning.arm_settings import Settings
 from runner.publish import step_summary
 from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord
 
@@ -21,22 +23,20 @@ MAX_LINE = 600  # characters of one line of a step's configuration
 MAX_OWN = 2_000  # likewise of what an arm says to code of its own
 MAX_COLUMNS = 12  # keys in which arms differ, in one table
 ISOLATED = {
-    "bubblewrap": "isolated: without network, and with nothing in reach but its inputs and its "
-    "output",
-    "trusted": "isolated by nothing: this lab's operator trusts what is approved. Read it before "
-    "you approve it",
+    "bubblewrap": "in isolation (bubblewrap), without network. It can read only its inputs and "
+    "write only its output",
+    "trusted": "without isolation: this lab's operator trusts approved code. Read it before you "
+    "approve it",
 }
-
-Settings = Mapping[str, Mapping[str, Any]]  # of an arm, by section
 
 
 def plan(record: PlanRecord, repository_url: str | None = None) -> str:
-    """What would run at a commit, and in what code of its own would, or what is wrong there."""
+    """What would run at a commit, and how its own code would run; or the problems there."""
     if record.plan is None:
         return say("plan-problems", record=record)
     plan, folder = record.plan, quote(record.plan.experiment)
-    arms = _settings(plan) if plan.data else {}
-    flat = {name: _flat(arm) for name, arm in arms.items()}
+    arms = arm_settings.settings(plan) if plan.data else {}
+    flat = {name: arm_settings.flat(arm) for name, arm in arms.items()}
     return say(
         "plan" if plan.data else "plan-steps",
         link=repository_url and f"{repository_url}/tree/{record.commit}/{folder}",
@@ -51,7 +51,7 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         told=power.told(plan, plan.predictions, record.spread),
         own_code=None if record.isolation else own_code(plan),
         runs_in=runs_in(plan, record.isolation),
-        differing=_differing(flat.values()),
+        differing=arm_settings.differing(flat.values()),
         columns=MAX_COLUMNS,
         value=lambda arm, name: flat[arm].get(name, format.UNKNOWN),
         peak=plan.kinds[plan.resources.kind].peak_flops * plan.resources.count,
@@ -72,7 +72,7 @@ def _not_forecast(record: PlanRecord) -> list[tuple[str, str | None]]:
 
 def folded(record: PlanRecord, by: int, repository_url: str | None = None) -> str:
     """The comment of a plan after which plan `by` came."""
-    summary = f"Plan {record.n}, for {record.commit[:12]}: plan {by} has taken its place"
+    summary = f"Plan {record.n}, for {record.commit[:12]}: replaced by plan {by}"
     return templating.folded(summary, plan(record, repository_url))
 
 
@@ -93,7 +93,7 @@ def runs_in(plan: Plan, isolation: Isolated) -> str | None:
     names = _own_names(plan)
     if not isolation or names is None:
         return None
-    return f"Code of its own ({names}) would run {ISOLATED[isolation]}."
+    return f"Its own code ({names}) would run {ISOLATED[isolation]}."
 
 
 def own_code(plan: Plan) -> str | None:
@@ -102,9 +102,8 @@ def own_code(plan: Plan) -> str | None:
     if names is None:
         return None
     return (
-        f"It has code of its own ({names}), and the lab runs such code only where it is isolated, "
-        f"which it cannot be here. `regatta run {code(plan.experiment)}` runs it on your own "
-        "machine."
+        f"It has its own code ({names}). The lab runs own code only in isolation, which does not "
+        f"work on its machine. You can run it on yours: `regatta run {code(plan.experiment)}`."
     )
 
 
@@ -114,7 +113,7 @@ def _own_names(plan: Plan) -> str | None:
     arms = [name for name, arm in plan.arms.items() if arm.own] if plan.data else []
     if names := arms or plan.own_code():
         return listed(names, 5)
-    return "`experiment.py`, which declares it" if plan.compiled else None
+    return "`experiment.py`, its declaration" if plan.compiled else None
 
 
 # ── Steps and settings ───────────────────────────────────────────────────────────────────────
@@ -150,21 +149,6 @@ def _flow_lines(config: Mapping[str, Any], most: int = MAX_LINE) -> list[str]:
     return lines
 
 
-def _settings(plan: Plan) -> dict[str, Settings]:
-    """All that says how each arm is trained."""
-    steps = {arm: plan.steps[name].config for (arm, _), name in plan.trained().items()}
-    return {
-        name: {
-            "model": arm.model.model_dump(mode="json", exclude_none=True),
-            "train": arm.train.model_dump(mode="json", exclude_none=True),
-            "own": arm.own,
-            "options": steps.get(name, {}).get("options", {}),
-            "compute": steps.get(name, {}).get("compute", {}),
-        }
-        for name, arm in plan.arms.items()
-    }
-
-
 def _arm_lines(arm: Settings) -> list[str]:
     """An arm's settings, whole but for what code of its own is told: there is no end to that."""
     labs = ("train",) if "model" in arm["own"] else ("model", "train")
@@ -172,26 +156,4 @@ def _arm_lines(arm: Settings) -> list[str]:
         line
         for section, values in arm.items()
         for line in _flow_lines({section: values}, MAX_BODY if section in labs else MAX_OWN)
-    ]
-
-
-def _flat(arm: Settings) -> dict[str, str]:
-    """An arm's settings by their whole names, as `train.learning_rate`."""
-    return {
-        f"{section}.{key}": format.flow(value)
-        for section, values in arm.items()
-        for key, value in values.items()
-        if value is not None
-    }
-
-
-def _differing(arms: Collection[Mapping[str, str]]) -> list[str]:
-    """The names of the settings in which the arms differ. Of models of several kinds, of what all
-    of them have: which function makes one differs, too."""
-    alike = len({arm.get("own.model") for arm in arms}) == 1
-    return [
-        name
-        for name in dict.fromkeys(name for arm in arms for name in arm)
-        if len({arm.get(name) for arm in arms}) > 1
-        if alike or not name.startswith("model.") or all(name in arm for arm in arms)
     ]

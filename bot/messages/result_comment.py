@@ -1,10 +1,11 @@
-"""The answer: what an execution came to, and what that says of what was predicted. Pure."""
+"""The result of an execution: verdicts on the predictions, scores, receipt. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from bot.messages import loss_curves
-from bot.messages.status_comment import HEADLINES, ends, page, why_failed
+from bot.messages.status_comment import HEADLINES, ends, links, page, why_failed
 from bot.messages.templating import listed, say
 from bot.model.thread import Ran, Thread
 from runner.analysis import promotion, run_comparison, verdicts, which_runs_count
@@ -22,19 +23,21 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
     return say(
         "result",
         link=page(ran, thread.site),
+        links=links(ran, thread.site),
+        by=review.registration.seal.author.login if review else None,
         ran=ran,
         **_under(ran, review),
         again=_again(thread, ran),
         steps=ends(ran),
-        found=_found(ran),
+        cached=_cached(ran),
         why=why_failed(ran),
         failed=[run for run in ran.runs if run.state == "failed"],
         scored=[run for run in ran.runs if run.evaluated],
         summary=lambda arm: str(verdicts.arm_summary(plan, scores, arm)),
-        seeds=lambda arm: _seeds(ran, arm),
+        seeds=lambda arm: _seeds(ran, arm, thread.site),
         picture=loss_curves.line(thread, ran),
         receipt=_receipt(ran),
-        foretold=list(forecasts.outcomes(ran.execution, scores)),
+        forecasts=list(forecasts.outcomes(ran.execution, scores)),
         gate=promotion.gate(plan, ran.runs) if ran.result.state == "done" else None,
     )
 
@@ -49,6 +52,7 @@ def verdict(thread: Thread, ran: Ran, earlier: Mapping[str, str] | None = None) 
     return say(
         "verdict",
         link=page(ran, thread.site),
+        by=thread.seal.author.login,
         ran=ran,
         **_under(ran, which_runs_count.review(registration)),
         headline=HEADLINES[ran.life.state][1],
@@ -63,18 +67,18 @@ def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
     if review is None or ran.execution.id not in {x.outcome.execution.id for x in review.weighed}:
         return {"review": None, "deviations": (), "beside": ""}
     weighed = review.of(ran.execution.id)
-    beside = "Run again: " if review.counted and not weighed.counts else ""
+    beside = "Re-run: " if review.counted and not weighed.counts else ""
     if which_runs_count.KNOWN in (weighed.why_not or ""):
-        beside = "Begun before the seal: "
+        beside = "Began before the seal: "
     if weighed.exploratory:
         beside = "Exploratory: "
     deviations = review.deviations(ran.execution.id)
     return {"review": review, "weighed": weighed, "beside": beside, "deviations": deviations}
 
 
-def _found(ran: Ran) -> str | None:
-    """Which of an execution's runs others had made before; None where none was, and where a table
-    of steps says it."""
+def _cached(ran: Ran) -> str | None:
+    """How many of an execution's runs were cached, and from which executions; None where none was,
+    and where a table of steps says it."""
     plan = ran.execution.plan
     names = plan.trained().values() if plan.data else ()
     made = [ran.steps[name] for name in names if name in ran.steps]
@@ -83,11 +87,12 @@ def _found(ran: Ran) -> str | None:
         return None
     by = listed([one for one in dict.fromkeys(end.by for end in cached) if one])
     whole = format.many(len(plan.runs()), "run")
-    return f"{len(cached)} of {whole} had been made before" + (f", by {by}" if by else "")
+    verb = "was" if len(cached) == 1 else "were"
+    return f"{len(cached)} of {whole} {verb} cached" + (f" (from {by})" if by else "")
 
 
 def _again(thread: Thread, ran: Ran) -> dict[str, Any] | None:
-    """How what was run once more came out beside the first time; None for another execution."""
+    """How a re-run compares with the execution that it reproduces; None for another execution."""
     known = {one.execution.id: one for one in thread.executions}
     first = known.get(ran.execution.reproduces)
     if first is None or ran.result is None or ran.result.state != "done":
@@ -97,7 +102,7 @@ def _again(thread: Thread, ran: Ran) -> dict[str, Any] | None:
     )
     found = run_comparison.compare(before, now)
     return {
-        "whole": run_comparison.whole(found),
+        "headline": _headline(found),
         "runs": found,
         "differing": run_comparison.differing(_receipt(first), _receipt(ran)),
     }
@@ -108,6 +113,27 @@ def _receipt(ran: Ran) -> dict[str, str]:
     return training[-1].receipt if training else {}
 
 
-def _seeds(ran: Ran, arm: str) -> str:
-    figures = [run.evaluated for run in ran.runs if run.arm == arm]
-    return ", ".join(f"{one.bpb:.4f}" if one else "failed" for one in figures)
+def _headline(found: Mapping[str, run_comparison.Comparison]) -> str:
+    """Whether a re-run reproduced the runs, and how many of them."""
+    whole, of = run_comparison.whole(found), format.many(len(found), "run")
+    same = sum(one.how == whole for one in found.values())
+    match whole:
+        case "bit for bit":
+            return f"♻️ Reproduced bit for bit: {of}"
+        case "within the tolerance":
+            return f"♻️ Reproduced within {run_comparison.TOLERANCE:.0%}: {of}"
+        case "differs":
+            return f"⚠️ Not reproduced: {same} of {of} differ{'s' * (same == 1)}"
+        case _:
+            return f"◻️ Not comparable: {same} of {of}"
+
+
+def _seeds(ran: Ran, arm: str, site: str | None) -> str:
+    """The scores of an arm's runs, linked to their pages if the site has an address."""
+    shown = []
+    for run in ran.runs:
+        if run.arm == arm:
+            words = f"{run.evaluated.bpb:.4f}" if run.evaluated else "failed"
+            page = f"{site}/runs/{ran.execution.id}.{quote(run_name(arm, run.seed))}.html"
+            shown.append(f"[{words}]({page})" if site else words)
+    return ", ".join(shown)

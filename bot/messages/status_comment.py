@@ -1,4 +1,4 @@
-"""How far an execution is: its comment and its check run, which follow it by edits. Pure."""
+"""The status of an execution: a comment and a check run, which the bot edits. Pure."""
 
 from datetime import datetime
 
@@ -23,8 +23,8 @@ _VIA = {"comment": "", "review": " in a review", "button": " by a button"}  # ho
 def status(
     ran: Ran, now: datetime | None = None, head: str | None = None, site: str | None = None
 ) -> str:
-    """How far an execution is. With `now`, and its place in the queue; with `head`, and where the
-    branch has gone meanwhile."""
+    """The status of an execution. With `now`, also its place in the queue; with `head`, also where
+    the branch is now."""
     icon, headline = _headline(ran)
     if ran.life.state == "cancelled" and ran.result:
         headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
@@ -35,6 +35,7 @@ def status(
     return say(
         "status",
         link=page(ran, site),
+        actions=_actions(ran, site),
         ran=ran,
         steps=ends(ran),
         icon=icon,
@@ -58,7 +59,7 @@ def title(ran: Ran) -> str:
 def _headline(ran: Ran) -> tuple[str, str]:
     plan = ran.execution.plan
     if ran.life.state == "running" and not plan.data:
-        return "🏃", "Making the steps"
+        return "🏃", "Running the steps"
     if ran.life.state == "running" and ran.steps.keys() >= set(plan.trained().values()):
         return "🔎", "Scoring the models"
     return HEADLINES[ran.life.state]
@@ -69,12 +70,33 @@ def page(ran: Ran, site: str | None) -> str | None:
     return f"{site}/executions/{ran.execution.id}/" if site else None
 
 
+def live_page(ran: Ran, site: str | None) -> str | None:
+    """Where an execution can be watched; None if the lab's site has no address."""
+    return f"{site}/live/{ran.execution.id}" if site else None
+
+
+def links(ran: Ran, site: str | None) -> str:
+    """Where to read on; nothing if the lab's site has no address."""
+    return f"[Full result]({page(ran, site)}) · [leaderboard]({site}/index.html)" if site else ""
+
+
+def _actions(ran: Ran, site: str | None) -> str:
+    """What a reader can do now."""
+    if ran.result is None:
+        live = f"[Watch live]({live_page(ran, site)}) · " if site else ""
+        return f"{live}`/cancel` stops it."
+    if ran.result.state == "done":
+        return links(ran, site)
+    details = f"[Details]({page(ran, site)}) · " if site else ""
+    return f"{details}A maintainer can comment `/retry` to run the same plan again."
+
+
 def why_failed(ran: Ran) -> str | None:
     """Why it did not come to its end. Where no run did, each of them says why itself."""
     if ran.result is None or not ran.result.why:
         return None
     if ran.execution.plan.data and ran.runs and all(run.state == "failed" for run in ran.runs):
-        return "no run was trained to its end, so that there is none to score"
+        return "no run finished training, so there is nothing to score"
     return ran.result.why
 
 

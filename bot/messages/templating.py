@@ -1,4 +1,4 @@
-"""Facts in, Markdown out, by the templates in `templates/`. Pure.
+"""Facts in, Markdown out, through the templates in `templates/`. Pure.
 
 Answers come first, tables after, details folded. What people wrote (titles, hypotheses, reasons)
 passes through `text`, `prose` or `code`, so that it is shown as they wrote it and can neither
@@ -6,14 +6,15 @@ mention anybody nor break a table, a fence or a marker.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from bot.model.escape import code, fenced, prose, text
-from runner.analysis import designs, speedrun_rows
+from bot.model.thread import Ran
+from runner.analysis import designs, findings, speedrun_rows
 from runner.lib import format
 from runner.publish import step_summary
 from runner.schema import prediction_forms
@@ -48,7 +49,7 @@ def folded(summary: str, body: str) -> str:
     """What is left of a comment after which a newer one came."""
     head, end = f"<details><summary>{summary}</summary>\n\n", "\n\n</details>"
     if len(head + body + end) > MAX_BODY:
-        body = "Its comment is too long to be folded whole."
+        body = "The comment is too long to keep it here."
     return head + body + end
 
 
@@ -60,28 +61,37 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 def sentence(prediction: Any) -> str:
     """A prediction in words; its arms are strangers' words until a plan has resolved them."""
-    drawn = {"": "{}", "metric": "`{}`", "arm": "`{}`", "expect": "**{}**"}
-    return "".join(
-        drawn[what].format(code(words) if what == "arm" else words)
-        for what, words in prediction_forms.parts(prediction)
+    return _marked(prediction_forms.parts(prediction))
+
+
+def judged(verdict: Verdict, by: str | None = None) -> str:
+    """The verdict on one prediction: the outcome, the numbers, then what was predicted, by whom."""
+    found, predicted = findings.found(verdict), findings.predicted(verdict)
+    words = _marked(found) if found else prose(verdict.why.removeprefix("inconclusive: "))
+    who = f"{text(by)} predicted" if by else "Predicted"
+    return (
+        f"{MARKS[verdict.outcome]} **{verdict.outcome.capitalize()}**: {words}. "
+        f"{who}: {_marked(predicted)}, {format.sure(verdict.prediction.confidence)}."
     )
 
 
-def judged(verdict: Verdict) -> str:
-    """One prediction and how it came out, the outcome first."""
-    predicted = f"{sentence(verdict.prediction)} ({format.sure(verdict.prediction.confidence)})"
-    if verdict.outcome == "inconclusive":  # then `why` says so itself
-        why = verdict.why[:1].upper() + verdict.why[1:]
-        return f"{MARKS[verdict.outcome]} **{prose(why)}.** Predicted: {predicted}."
-    line = f"{MARKS[verdict.outcome]} **{verdict.outcome.capitalize()}:** {predicted}. "
-    line += f"{prose(verdict.why)}."
-    if verdict.beyond_two_se is not None:
-        line += f" The difference is {'beyond' if verdict.beyond_two_se else 'within'} 2·SE."
-    return line
+def _marked(parts: Iterable[prediction_forms.Part]) -> str:
+    """A sentence in parts as Markdown."""
+    drawn = {"": "{}", "metric": "`{}`", "arm": "`{}`", "expect": "**{}**", "figure": "**{}**"}
+    return "".join(
+        drawn[what].format(code(words) if what == "arm" else words) for what, words in parts
+    )
+
+
+def linked(ran: Ran, site: str | None) -> str:
+    """An execution's id, with a link to its page: the live one until it has a result."""
+    id = ran.execution.id
+    page = f"executions/{id}/" if ran.result else f"live/{id}"
+    return f"[`{id}`]({site}/{page})" if site else f"`{id}`"
 
 
 def tally(result: Result | None) -> str:
-    """How many predictions came out how."""
+    """How many predictions had which outcome."""
     outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
     return " · ".join(
         f"{mark} {outcomes.count(outcome)} {outcome}"
@@ -104,6 +114,7 @@ _jinja.globals.update(
     foreseen=speedrun_rows.foreseen,
     sentence=sentence,
     judged=judged,
+    linked=linked,
     tally=tally,
     ended=step_summary.ended,
     pooled=designs.pooled,
@@ -121,4 +132,5 @@ _jinja.filters.update(
     count=lambda value: OWN if value is None else format.count(value),
     percent=format.percent,
     sure=format.sure,
+    status=step_summary.status,
 )

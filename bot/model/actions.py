@@ -42,6 +42,7 @@ class Check:
     summary: str
     state: str | None = None
     buttons: tuple[Button, ...] = ()
+    url: str | None = None  # of the page with all details
 
 
 @dataclass(frozen=True)

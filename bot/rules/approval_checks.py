@@ -22,14 +22,14 @@ def known_person(case: Case) -> str | None:
     """Every approver has an account."""
     if all(word.by.id > 0 for word in case.words):
         return None
-    return "nobody knows who wrote this; that account is gone"
+    return "the account that wrote this is gone"
 
 
 def not_bot(case: Case) -> str | None:
     """Every approver is a person."""
     for word in case.words:
         if word.by.login.lower().endswith("[bot]"):
-            return f"{word.by.login} is an app, and no person"
+            return f"{word.by.login} is an app, and only people can approve"
     return None
 
 
@@ -44,7 +44,7 @@ def still_permitted(case: Case) -> str | None:
     for word in case.words:
         role = case.thread.role(word.by.login)
         if not case.thread.policy().permits(word.what, word.by.login, role):
-            return f"{word.by.login} may no longer approve (role `{code(role)}`)"
+            return f"{word.by.login} is no longer allowed to approve (role: `{code(role)}`)"
     return None
 
 
@@ -52,7 +52,7 @@ def own_allowed(case: Case) -> str | None:
     """Nobody approves their own work if the policy forbids it."""
     if case.thread.policy().own or not (own := _with_a_part(case)):
         return None
-    return f"nobody may approve their own here, and {own} has a part in this"
+    return f"nobody may approve their own work here, and {own} contributed to this"
 
 
 def _with_a_part(case: Case) -> str | None:
@@ -76,8 +76,8 @@ def not_author_or_committer(case: Case) -> str | None:
     if not needs_two(case) or not (own := _with_a_part(case)):
         return None
     return (
-        "an experiment of this size needs two approvers, and who opened the pull request or wrote "
-        f"its commits is none of them, as {own}"
+        "an experiment of this size needs two approvers who did not contribute to it, and "
+        f"{own} did"
     )
 
 
@@ -86,8 +86,8 @@ def enough_approvers(case: Case) -> str | None:
     if not needs_two(case) or len({word.by.id for word in case.words}) >= 2:
         return None
     return (
-        f"an experiment of this size needs two approvers; besides {case.word.by.login} one more "
-        f"has to comment {case.same}"
+        "an experiment of this size needs two approvers; one person other than "
+        f"{case.word.by.login} has to comment {case.same}"
     )
 
 
@@ -99,8 +99,8 @@ def on_pull_request(case: Case) -> str | None:
     if case.thread.is_pull:
         return None
     return (
-        "`/run` belongs on the pull request that declares the experiment: it approves the plan at "
-        "a commit, and an issue has none"
+        "`/run` approves a plan, and an issue has none; comment on the pull request that declares "
+        "the experiment"
     )
 
 
@@ -109,14 +109,14 @@ def not_restored(case: Case) -> str | None:
     since = case.thread.restored
     if since is None or all(word.given_at > since for word in case.words):
         return None
-    return "the lab has lost what it knew of this thread; say it again if it is still wanted"
+    return "the lab lost its records of this thread; post the command again if you still want it"
 
 
 def code_or_sha(case: Case) -> str | None:
     """The command names a plan in a way that nobody can forge."""
     why = {
-        "short": "a shortened SHA, and of those somebody else can make one",
-        "unclear": "neither a plan's code nor a commit's full SHA",
+        "short": "a shortened SHA, which another commit could share",
+        "unclear": "neither a plan's code nor the full SHA of a commit",
     }.get(case.wanted.how)
     if why is None:
         return None
@@ -131,8 +131,8 @@ def narrow_only(case: Case) -> str | None:
     if isinstance(found, Narrowing):
         return None
     return (
-        f"{found}. A command can only leave something out of its plan; push what you want to "
-        f"run. Plan {len(case.thread.plans) + 1} says what would run now"
+        f"{found}. A command can only run a part of its plan. To run something else, push it. "
+        f"Plan {len(case.thread.plans) + 1} shows what would run now"
     )
 
 
@@ -141,12 +141,12 @@ def plan_there(case: Case) -> str | None:
     if case.found:
         return None
     if case.wanted.how == "plan":
-        return f"plan {case.wanted.what} is not on record any more"
+        return f"the lab has no record of plan {case.wanted.what} any more"
     if case.wanted.how == "code":
-        return f"no plan of this pull request has this code; comment {case.line}"
+        return f"no plan of this pull request has this code; comment {case.line} instead"
     of = f" for `{case.wanted.what[:12]}`" if case.wanted.how == "commit" else ""
     return (
-        f"there was no plan{of} yet when this was written; read the newest plan, then comment "
+        f"this was written before there was a plan{of}; read the newest plan, then comment "
         f"{case.line}"
     )
 
@@ -163,8 +163,8 @@ def one_plan(case: Case) -> str | None:
     if len(planned) < 2:
         return None
     return (
-        f"there are several plans of `{case.wanted.what[:12]}`, and nobody can say which of them "
-        f"this means; comment {case.line} to approve the newest one"
+        f"commit `{case.wanted.what[:12]}` has several plans; comment {case.line} to approve the "
+        "newest one"
     )
 
 
@@ -172,16 +172,13 @@ def plan_whole(case: Case) -> str | None:
     """The plan has no problems."""
     if case.plan.plan:
         return None
-    return (
-        f"plan {case.plan.n} names problems, and there is nothing that could run until they are "
-        "mended"
-    )
+    return f"plan {case.plan.n} lists problems; push a correction first"
 
 
 def younger_than_24h(case: Case) -> str | None:
     """The command is not too old."""
     old = [word for word in case.words if case.thread.now - word.given_at >= GOOD_FOR]
-    return f"the word of {old[0].by.login} is more than 24 hours old" if old else None
+    return f"the command of {old[0].by.login} is more than 24 hours old" if old else None
 
 
 def review_stands(case: Case) -> str | None:
@@ -196,8 +193,8 @@ def review_stands(case: Case) -> str | None:
             return f"the review of {word.by.login} does not approve the pull request"
         if review.commit != case.plan.commit:
             return (
-                f"the review of {word.by.login} is of another commit than plan {case.plan.n}, "
-                f"which is for `{case.plan.commit[:12]}`"
+                f"the review of {word.by.login} is of another commit; plan {case.plan.n} is for "
+                f"`{case.plan.commit[:12]}`"
             )
     return None
 
@@ -208,8 +205,8 @@ def same_repository(case: Case) -> str | None:
     if case.wanted.how != "bare" or not pull or pull.head_repository == case.thread.id.repository:
         return None
     return (
-        "the branch is not in this repository, so that a `/run` has to name its plan; comment "
-        f"{case.line} for the newest one"
+        "for a branch of another repository, `/run` needs the code of the plan; comment "
+        f"{case.line} for the newest plan"
     )
 
 
@@ -221,8 +218,8 @@ def settled(case: Case) -> str | None:
     if at and case.word.given_at - at >= timedelta(seconds=least):
         return None
     return (
-        f"plan {case.plan.n} was posted less than {least} seconds before, which is too short to "
-        f"have read it; comment {case.line}, or `/run` again"
+        f"plan {case.plan.n} was posted less than {least} seconds earlier, too short to read it; "
+        f"comment {case.line}, or `/run` again"
     )
 
 
@@ -238,10 +235,7 @@ def no_push_between(case: Case) -> str | None:
     )
     if not pushed and case.thread.plans[-1].n == plan.n:
         return None
-    return (
-        f"the branch changed after plan {plan.n}, even if it is back where it was; read the "
-        f"newest plan, then comment {case.line}"
-    )
+    return f"the branch changed after plan {plan.n}; read the newest plan, then comment {case.line}"
 
 
 # ── What holds of the pull request now ───────────────────────────────────────────────────────
@@ -264,8 +258,8 @@ def same_head(case: Case) -> str | None:
     if pull is None or plan.commit == pull.head:
         return None
     return (
-        f"the branch has moved on: plan {plan.n} is for `{plan.commit[:12]}`, and the branch is at "
-        f"`{pull.head[:12]}`; read the plan for that commit first"
+        f"the branch has moved from `{plan.commit[:12]}` (plan {plan.n}) to `{pull.head[:12]}`; "
+        "read the plan for that commit first"
     )
 
 
@@ -275,8 +269,8 @@ def same_base_ref(case: Case) -> str | None:
     if pull is None or plan.base_ref == pull.base_ref:
         return None
     return (
-        f"the pull request was to be merged into `{code(plan.base_ref)}` when plan {plan.n} was "
-        f"made, and now into `{code(pull.base_ref)}`; read the newest plan first"
+        f"the base branch changed from `{code(plan.base_ref)}` (plan {plan.n}) to "
+        f"`{code(pull.base_ref)}`; read the newest plan first"
     )
 
 
@@ -286,8 +280,8 @@ def same_fingerprint(case: Case) -> str | None:
     if case.thread.replan(n) == case.planned.fingerprint:
         return None
     return (
-        f"the lab's own code has changed since plan {n}, so that something else would run; "
-        "read the newest plan first"
+        f"the lab's code has changed since plan {n}, so another computation would run; read the "
+        "newest plan first"
     )
 
 
@@ -310,12 +304,16 @@ def isolation(case: Case) -> str | None:
     if not here:
         return why.rstrip(".")
     return (
-        f"plan {plan.n} was made where its own code runs {_KEPT[plan.isolation]}, and now it would "
-        f"run {_KEPT[here]}; read the newest plan first"
+        f"plan {plan.n} says that its own code {_KEPT[plan.isolation]}, but here it now "
+        f"{_KEPT[here]}; read the newest plan first"
     )
 
 
-_KEPT = {"": "not at all", "bubblewrap": "under bubblewrap", "trusted": "without isolation"}
+_KEPT = {
+    "": "does not run",
+    "bubblewrap": "runs in isolation",
+    "trusted": "runs without isolation",
+}
 
 
 def not_running(case: Case) -> str | None:
@@ -327,7 +325,7 @@ def not_running(case: Case) -> str | None:
     for approval in case.thread.approvals.values():
         state = states.get(approval.execution, "queued")
         if approval.approved and approval.plan == case.plan.n and state not in over:
-            return f"this plan has its execution already: `{approval.execution}` is {state}"
+            return f"this plan already has an execution: `{approval.execution}` is {state}"
     return None
 
 

@@ -98,6 +98,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         summary=summary,
         state=state,
         buttons=buttons,
+        url=status_comment.live_page(ran, thread.site),
     )
     shown = thread.shown.get(status)
     changed = shown is None or shown.state != state

@@ -18,20 +18,20 @@ def rules(thread: Thread) -> Iterator[Action]:
     if thread.restored is not None:
         yield Say(
             Key("restored", f"{thread.restored:%Y%m%dT%H%M%SZ}"),
-            "### 🗄️ Restored\n\nThe lab's records were restored from an older copy, and of some of "
-            "what it said here they know nothing any more. Nothing that was asked for before "
-            f"{thread.restored:%Y-%m-%d %H:%M} UTC is started. **A maintainer is asked to repeat "
-            "what is still wanted:** a push or `/plan` brings a new plan, and that one can be "
-            "approved. A plan above whose code is refused is one of those that were lost.",
+            "### 🗄️ Restored from a backup\n\nThe lab lost some of its records of this thread. It "
+            f"starts nothing that was asked for before {thread.restored:%Y-%m-%d %H:%M} UTC. "
+            "**Please repeat what you still want:** `/plan` or a push makes a new plan, which a "
+            "maintainer can approve. If the bot refuses the code of an older plan above, the "
+            "record of that plan is lost.",
         )
     yield from voids(thread)
     for name in thread.aside:
         yield Say(
             Key("aside", name),
-            "### ⚠️ Set aside\n\nSomething that was said or done here stopped the lab's bot each "
-            f"time it was looked at, and was set aside (delivery `{name}`). The lab's operator "
-            "finds it in the log. If it was a command, it was not carried out to its end: "
-            "`/status` says what runs. Everything else on this thread goes on.",
+            "### ⚠️ Skipped\n\nThe bot crashed repeatedly on something that happened here, and now "
+            f"skips it (delivery `{name}`). The lab's operator can find it in the log. If it was a "
+            "command, the bot may not have finished it: `/status` shows what runs. Everything else "
+            "on this thread works as before.",
         )
 
 
@@ -42,6 +42,6 @@ def voids(thread: Thread) -> Iterator[Write]:
         begins = isinstance(action, lifecycle.Claim | lifecycle.Submit)
         older = thread.restored is not None and ran.execution.at <= thread.restored
         if begins and older and not ran.life.voided:
-            why = "the lab's records were restored from a copy older than this approval's use"
+            why = "the lab restored its records from a copy that is older than this execution"
             path = f"executions/{ran.execution.id}/voided"
             yield Write(path, Voided(at=thread.now, why=why))

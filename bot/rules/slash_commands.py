@@ -24,8 +24,8 @@ from runner.schema.record import Answered, Cancelled, command_of
 TYPE_AGAIN_AFTER = timedelta(hours=24)  # for a command that arrived too late
 # Buttons of check runs. A press counts as the command in `payloads.BUTTONS`.
 CANCEL = Button("Cancel", "cancel", "Stop it; its record is kept")
-RETRY = Button("Retry", "retry", "Run the same plan once more")
-REPLAN = Button("Re-plan", "replan", "Look at the branch once more")
+RETRY = Button("Retry", "retry", "Run the same plan again")
+REPLAN = Button("Re-plan", "replan", "Read the branch again")
 _NO_EXECUTION = "There is no execution `{}` on this thread."
 AGAIN = ("failed", "cancelled", "voided")  # the states that `/retry` is for
 
@@ -125,7 +125,7 @@ def _is_of_entry(thread: Thread) -> bool:
 def _before(thread: Thread, what: str, argument: str) -> Ran | str:
     """The execution to repeat, or why there is none."""
     if not thread.is_pull:
-        return f"`/{what}` belongs on the pull request whose execution is to run once more."
+        return f"`/{what}` belongs on the pull request of the execution."
     fits = AGAIN if what == "retry" else ("done",)
     named = [ran for ran in thread.executions if argument in ("", ran.execution.id)]
     fitting = [ran for ran in named if ran.life.state in fits]
@@ -135,12 +135,12 @@ def _before(thread: Thread, what: str, argument: str) -> Ran | str:
         return _NO_EXECUTION.format(code(argument))
     if argument:
         state = named[0].life.state
-        other = {"done": " `/reproduce` runs it once more.", "failed": " `/retry` does."}
+        other = {"done": " Use `/reproduce`.", "failed": " Use `/retry`."}
         return (
-            f"`/{what}` is for an execution that is {' or '.join(fits)}; `{code(argument)}` is "
-            f"{state}.{other.get(state, '')}"
+            f"`/{what}` needs an execution that is {' or '.join(fits)}. The state of "
+            f"`{code(argument)}` is {state}.{other.get(state, '')}"
         )
-    return f"No execution of this pull request is {' or '.join(fits)}; there is nothing to {what}."
+    return f"There is nothing to {what}: no execution of this pull request is {' or '.join(fits)}."
 
 
 # ── What does not ────────────────────────────────────────────────────────────────────────────
@@ -186,7 +186,7 @@ def _nothing_to_stop(thread: Thread, words: str) -> str:
     if not words:
         return "Nothing is running here."
     if thread.is_pull and words in {ran.execution.id for ran in thread.executions}:
-        return f"`{words}` has ended, or is being stopped, already."
+        return f"`{words}` has ended already, or is being stopped."
     return _NO_EXECUTION.format(code(words))
 
 
@@ -209,13 +209,13 @@ def _nothing_to_plan(thread: Thread, words: str) -> str | None:
     if not thread.is_pull:
         return "`/plan` belongs on the pull request that declares the experiment."
     if words:
-        return f"`/plan` takes nothing after it, and here stands `{code(words)}`."
+        return f"Write `/plan` alone, without `{code(words)}`."
     pull = thread.pull()
     if pull is None or not pull.open:
-        return "This pull request is closed; reopen it, and there will be a plan."
+        return "This pull request is closed. Reopen it to get a plan."
     found = thread.finding(pull.base, pull.head)
     if found.experiment is None and not found.problems:
-        return f"There is nothing to plan: `{pull.head[:12]}` changes no experiment."
+        return f"There is nothing to plan: commit `{pull.head[:12]}` changes no experiment."
     return None
 
 

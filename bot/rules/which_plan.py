@@ -147,7 +147,7 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
     who = [f"people with the role {' or '.join(roles)}"] * bool(roles) + people
     has = "has no role" if role in ("none", "read", "") else f"has the role `{code(role)}`"
     return (
-        f"only {' and '.join(who) or 'nobody'} may say `/{command}` here, and {login} {has} in "
+        f"only {' and '.join(who) or 'nobody'} may use `/{command}` here, and {login} {has} in "
         "this repository"
     )
 
@@ -170,4 +170,4 @@ def unreadable(policy: Policy) -> str | None:
     if not policy.problems:
         return None
     more = f" (and {len(policy.problems) - 1} more)" if len(policy.problems) > 1 else ""
-    return f"nobody may command runs until this is mended: {policy.problems[0]}{more}"
+    return f"nobody can command runs until this is fixed: {policy.problems[0]}{more}"

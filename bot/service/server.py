@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,6 +24,7 @@ from bot.telemetry import logs
 from runner.lib import redact
 from runner.publish import signing, wandb_upload
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ENDS_WITHIN = 10  # seconds for current answers; then the lease must be released
 
 log = logging.getLogger("regatta.serve")
@@ -38,7 +40,8 @@ def create_app(settings: Settings) -> FastAPI:
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when possible
 
     host = github.url.removesuffix(f"/{github.name}")
-    remembered, lab = Memory(pages), LabFiles(github)
+    remembered, address = Memory(pages), public(settings.site)
+    lab = LabFiles(github)
 
     def rebuild() -> None:
         try:
@@ -50,7 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
                 key=key,
                 live=True,
                 remembered=remembered,
-                address=settings.site,
+                address=address,
                 tracks=lab.config().tracks,
             )
         except Exception:  # pages can be drawn again; experiments must not wait for them
@@ -84,10 +87,16 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(webhook.routes(gate))
     state = health.Loop(thread.is_alive, lambda: loop.came_around, lambda: loop.leads)
     app.include_router(health.routes(store, state))
-    shown = look(github.name, host, signs=bool(key), live=True, address=settings.site)
+    shown = look(github.name, host, signs=bool(key), live=True, address=address)
+    shown = shown.at(github.name)
     app.include_router(live.routes(live.Live(store, shown)))
     app.mount("/", StaticFiles(directory=pages, html=True))
     return app
+
+
+def public(address: str) -> str:
+    """The address, if other machines can reach it. Preview images are for them alone."""
+    return "" if urlsplit(address).hostname in LOOPBACK else address
 
 
 def serve(settings: Settings, host: str, port: int) -> None:

@@ -49,16 +49,19 @@ class File:
 
 # Path → the starter to write there, and its purpose.
 COMMON = {
-    lab_config.POLICY: ("policy.yml", "who may do what"),
-    lab_config.TRACKS: ("tracks.yml", "what speedruns compete in"),
-    lab_config.DEVICES: ("devices.yml", "kinds of device, and what they cost"),
-    ".github/ISSUE_TEMPLATE/experiment.yml": ("form.yml", "preregistrations"),
-    ".github/PULL_REQUEST_TEMPLATE.md": ("pull-request.md", "declarations"),
+    lab_config.POLICY: ("policy.yml", "who may give which command"),
+    lab_config.TRACKS: ("tracks.yml", "the speedrun tracks"),
+    lab_config.DEVICES: ("devices.yml", "the kinds of device, with prices"),
+    ".github/ISSUE_TEMPLATE/experiment.yml": ("form.yml", "the issue form for preregistrations"),
+    ".github/PULL_REQUEST_TEMPLATE.md": ("pull-request.md", "the template for pull requests"),
 }
 WORKFLOWS = ".github/workflows"
 ACTIONS = {
-    f"{WORKFLOWS}/regatta.yml": ("actions.yml", "calls `regatta handle`"),
-    f"{WORKFLOWS}/regatta-doctor.yml": ("actions-doctor.yml", "calls `regatta doctor`, by hand"),
+    f"{WORKFLOWS}/regatta.yml": ("actions.yml", "runs `regatta handle`"),
+    f"{WORKFLOWS}/regatta-doctor.yml": (
+        "actions-doctor.yml",
+        "runs `regatta doctor`, started by hand",
+    ),
     f"{WORKFLOWS}/regatta-pages.yml": ("actions-pages.yml", "publishes the site on GitHub Pages"),
 }
 

@@ -99,5 +99,5 @@ def pooled(plan: record.Plan) -> str:
     """What a design averages, as a clause."""
     seeds = ", ".join(map(str, plan.seeds))
     if len(plan.seeds) == 1:
-        return f"each figure is that of the one seed {seeds}"
-    return f"each figure is the mean over the seeds {seeds}; a difference is taken seed by seed"
+        return f"each score is of the one seed {seeds}"
+    return f"each score is the mean over the seeds {seeds}; differences are computed per seed"

@@ -262,10 +262,13 @@ def forecast(
 def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
     """Why these runs are no ladder, as a sentence; None if they are."""
     if not points:
-        return "no run of the lab has a figure to begin with; run some smaller sizes first"
+        return (
+            f"it needs {scaling.PINNED_FEWEST} smaller sizes of the same recipe on this text; the "
+            "store has none"
+        )
     unknown = [point.run for point in points if point.on(axis) is None]
     if unknown:
-        return f"nobody measured the {AXES[axis]} of {first_of(unknown, 3)}; choose another axis"
+        return f"the {AXES[axis]} of {first_of(unknown, 3)} are unknown; choose another axis"
     for what, key in (
         ("scored on different texts", "text"),
         ("scored on different numbers of tokens", "targets"),
@@ -273,20 +276,20 @@ def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
     ):
         kinds = {getattr(point, key): point.run for point in points}
         if len(kinds) > 1:
-            return f"{first_of(list(kinds.values()), 3)} were {what}, and are on no curve together"
+            return f"{first_of(list(kinds.values()), 3)} were {what}, so no curve fits them all"
     of: dict[float, Point] = {}
     for point in points:
         other = of.setdefault(_place(point, axis), point)
         if other.config != point.config:
             return (
-                f"{other.run} and {point.run} are of one size and differ in something else; a "
-                "ladder turns one dial, so leave one of them out"
+                f"{other.run} and {point.run} have the same size but differ in something else; "
+                "leave one of them out"
             )
     for smaller, larger in pairwise(of[place] for place in sorted(of)):
         if larger.parameters < smaller.parameters or larger.tokens < smaller.tokens:
             return (
-                f"{larger.run} has more {AXES[axis]} than {smaller.run}, and fewer parameters or "
-                "tokens; on a ladder of one dial both grow"
+                f"{larger.run} has more {AXES[axis]} than {smaller.run}, but fewer parameters or "
+                "tokens; on a ladder both have to grow"
             )
     return None
 

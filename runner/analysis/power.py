@@ -19,7 +19,7 @@ from runner.analysis.verdicts import Expectation, parse_expect
 from runner.schema.record import Plan, Prediction, Spread
 
 SHOWN = 0.8  # the power that counts as enough
-SHARE = "four times in five"  # the same in words
+SHARE = "in 4 of 5 cases"  # the same in words
 FEWEST_ARMS = 3  # with at least two seeds, before the lab's spread counts as known
 ALIKE = 10  # factor in model FLOPs within which runs are expected to have the same spread
 
@@ -123,21 +123,19 @@ def known(spread: Spread | None, seeds: int) -> str:
     """What a design with so many seeds can detect in general, as sentences."""
     if seeds < 2:
         return (
-            "With one seed there is no interval of a mean, and every prediction stays inconclusive "
-            "but one of an exponent."
+            "With one seed a mean has no interval. So every prediction stays inconclusive, except "
+            "one about an exponent."
         )
     if spread is None:
         return (
-            "What this design can tell is not known beforehand: the lab has seen too few such runs "
-            f"(scored on the same text, of {ALIKE} times less to {ALIKE} times more FLOPs; "
-            f"{FEWEST_ARMS} arms of two seeds or more would do)."
+            f"Power unknown: the lab has run fewer than {FEWEST_ARMS} comparable arms (same text, "
+            f"two seeds or more, between 1/{ALIKE} and {ALIKE} times the FLOPs)."
         )
     smallest = smallest_difference(_apart(spread, between_arms=True), seeds)
     return (
-        f"With {seeds} seeds, the smallest difference between two arms that would show is "
-        f"{_digits(smallest)}: its 95 % interval leaves zero out {SHARE}. That is by the "
-        f"lab's known spread for such runs, {_digits(spread.deviation)} between seeds (standard "
-        f"deviation, over {spread.arms} arms)."
+        f"Power: with {seeds} seeds, two arms have to differ by {_digits(smallest)} for a 95 % "
+        f"interval that excludes zero {SHARE}. This follows from the spread between seeds in "
+        f"comparable runs: {_digits(spread.deviation)} (standard deviation, {spread.arms} arms)."
     )
 
 
@@ -168,11 +166,11 @@ def _within(expected: Expectation, given: float, needed: float, truth: str) -> T
     middle = figure(expected.value, 4).rstrip("0").rstrip(".")
     if given < needed:
         words = (
-            f"it asks for less than can be seen: where {truth} is {middle}, it would be "
-            f"confirmed {SHARE} from ± {_digits(needed)} on"
+            f"too narrow for this design. If {truth} is {middle}, it needs at least "
+            f"± {_digits(needed)} to be confirmed {SHARE}"
         )
         return Told(words, True)
-    return Told(f"where {truth} is {middle}, ± {_digits(needed)} would do {SHARE}", False)
+    return Told(f"if {truth} is {middle}, ± {_digits(needed)} is enough {SHARE}", False)
 
 
 def _beyond(expected: Expectation, smallest: float, truth: str, *, near_zero: bool) -> Told:
@@ -184,11 +182,11 @@ def _beyond(expected: Expectation, smallest: float, truth: str, *, near_zero: bo
         for side in ((-1, 1) if below else (1, -1))
     )
     side, other = ("below", "above") if below else ("above", "below")
-    words = f"confirmed {SHARE} where {truth} is {side} {yes}, refuted where it is {other} {no}"
+    words = f"confirmed {SHARE} if {truth} is {side} {yes}, refuted if it is {other} {no}"
     # For one arm alone, zero has no meaning.
     if near_zero and 0 < abs(expected.value) < smallest:
         asked = _digits(abs(expected.value))
-        return Told(f"it asks for less than can be seen ({asked}): {words}", True)
+        return Told(f"too small an effect ({asked}) for this design. It would be {words}", True)
     return Told(words, False)
 
 

@@ -60,25 +60,26 @@ class Gate:
     @property
     def head(self) -> str:
         """Which gate it is, and its outcome."""
-        return f"The gate of rung {self.rung.n} of {self.rung.of}: {self.outcome}."
+        return f"Gate of rung {self.rung.n} of {self.rung.of}: {self.outcome}."
 
     @property
     def sentence(self) -> str:
         """The figures and what follows from them; arms as code spans."""
         rung, found = self.rung, self.speedup
-        after = f"The plan of rung {rung.n + 1} follows, if the branch is still where it was."
+        after = f"The plan of rung {rung.n + 1} follows, unless the branch has moved."
         if self.outcome != "passed":
-            after = "So no plan of a next rung is posted."
+            after = "The bot posts no plan for the next rung."
         elif rung.n == rung.of:
-            after = "It was the last one."
+            after = "This was the last rung."
         if found is None:
             why = self.why or ""
             return f"{why[:1].upper()}{why[1:]}. {after}"
         return (
-            f"For the loss of `{rung.variant}`, `{rung.baseline}` would take {found.estimate:.3g} "
-            f"times the compute (90 % interval {found.low:.3g} to {found.high:.3g}), by a floor of "
-            f"{rung.floor:g} and an exponent of {rung.exponent:g}; × {found.faster:.3g} of it is "
-            f"by the speeds that the job reported. {after}"
+            f"To reach the loss of `{rung.variant}`, `{rung.baseline}` would need "
+            f"{found.estimate:.3g} times the compute (90 % interval {found.low:.3g} to "
+            f"{found.high:.3g}, with a floor of {rung.floor:g} and an exponent of "
+            f"{rung.exponent:g}). A factor of {found.faster:.3g} comes from training speed, as the "
+            f"job reported it. {after}"
         )
 
 
@@ -93,7 +94,7 @@ def gate(plan: Plan, runs: Iterable[Run]) -> Gate | None:
     speeds = [[run.tokens_per_second for run in side if run.tokens_per_second] for side in sides]
     try:
         if min(map(len, losses)) < len(plan.seeds):
-            raise _Refused("a run has no figure")
+            raise _Refused("a run has no score")
         if min(map(len, speeds)) < len(plan.seeds):
             raise _Refused("a run reported no tokens per second")
         return Gate(rung, _speedup(rung, losses, speeds))
@@ -104,25 +105,23 @@ def gate(plan: Plan, runs: Iterable[Run]) -> Gate | None:
 def _speedup(rung: PlannedRung, losses: Sides, speeds: Sides) -> Speedup:
     """Raises _Refused for a loss at or below the floor, a single seed, or values too far apart."""
     if min(map(len, losses)) < 2:
-        raise _Refused("one seed has no spread; a gate needs two seeds of each side")
+        raise _Refused("a gate needs two seeds of each arm; one seed has no spread")
     means = [fmean(side) for side in losses]
     if min(means) <= rung.floor:
-        raise _Refused(
-            f"a loss of {min(means):.4f} is not above the law's floor of {rung.floor:.4f}"
-        )
+        raise _Refused(f"a loss of {min(means):.4f} is not above the floor of {rung.floor:.4f}")
     above = [mean - rung.floor for mean in means]
     middle = math.log(above[0] / above[1]) / rung.exponent
     reach = _reach(losses, [1 / each / rung.exponent for each in above])
     if abs(middle) + reach > MAX_POWER:
         raise _Refused(
-            f"losses of {means[0]:.4f} and {means[1]:.4f} bound no speed-up by a floor of "
+            f"losses of {means[0]:.4f} and {means[1]:.4f} give no finite speed-up with a floor of "
             f"{rung.floor:g} and an exponent of {rung.exponent:g}"
         )
     logs = [[math.log(speed) for speed in side] for side in speeds]
     faster = fmean(logs[1]) - fmean(logs[0])
     middle, reach = middle + faster, math.hypot(reach, _reach(logs, (1.0, 1.0)))
     if abs(middle) + reach > MAX_POWER:
-        raise _Refused("the speeds that were reported lie too far apart")
+        raise _Refused("the reported speeds differ too much")
     low, high = math.exp(middle - reach), math.exp(middle + reach)
     return Speedup(math.exp(middle), low, high, math.exp(faster))
 

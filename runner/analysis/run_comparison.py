@@ -37,11 +37,11 @@ def compare(
 
 def _compare(before: Evaluated | None, now: Evaluated | None) -> Comparison:
     if before is None or now is None:
-        words = "it had no figure then" if before is None else "it has no figure now"
+        words = "no score before" if before is None else "no score now"
         return Comparison("not comparable", words)
     if before == now:
-        return Comparison("bit for bit", f"{now.bpb:.4f} bits per byte, the same parameters")
-    words = f"{before.bpb:.4f} then, {now.bpb:.4f} now"
+        return Comparison("bit for bit", f"{now.bpb:.4f} bits per byte, same parameters")
+    words = f"{before.bpb:.4f} before, {now.bpb:.4f} now"
     if abs(now.bpb - before.bpb) <= TOLERANCE * before.bpb:
         return Comparison("within the tolerance", f"{words}: at most {TOLERANCE:.0%} apart")
     return Comparison("differs", f"{words}: more than {TOLERANCE:.0%} apart")
@@ -52,7 +52,7 @@ def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     counts; isolation does not count, because it changes no figure."""
     before, now = _counted(before), _counted(now)
     return [
-        f"{name}: {before.get(name, 'none')} then, {now.get(name, 'none')} now"
+        f"{name}: {before.get(name, 'none')} before, {now.get(name, 'none')} now"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     ]
@@ -86,7 +86,7 @@ def compare_steps(
         found[name] = _step(before[name], now[name], same_bits)
         excused = not same_bits and all(how in GOOD | {"follows its inputs"} for how in inputs)
         if found[name].how == "differs" and excused and not now[name].figures:
-            words = "its inputs have other bits, and for what it makes no tolerance is stated"
+            words = "its inputs differ, and its output has no stated tolerance"
             found[name] = Comparison("follows its inputs", words)
     return found
 
@@ -105,19 +105,17 @@ def _step(before: Made, now: Made, same_bits: bool) -> Comparison:
     if not (one and one.output_sha256 and other and other.output_sha256):
         then = not (one and one.output_sha256)
         why = (one if then else other) or StepEnd(state="failed")
-        words = f"it was not made {'then' if then else 'now'}"
+        words = f"it did not run {'before' if then else 'now'}"
         return Comparison("not comparable", f"{words}: {why.why}" if why.why else words)
     if one.output_sha256 == other.output_sha256:
         return Comparison("bit for bit", f"output {other.output_sha256[:16]}")
     if before.figures.keys() != now.figures.keys() or not now.figures:
-        words = f"output {one.output_sha256[:16]} then, {other.output_sha256[:16]} now"
+        words = f"output {one.output_sha256[:16]} before, {other.output_sha256[:16]} now"
         return Comparison("differs", words)
     pairs = [(name, then, now.figures[name]) for name, then in before.figures.items()]
-    words = "; ".join(f"{name} {then:.4f} then, {found:.4f} now" for name, then, found in pairs)
+    words = "; ".join(f"{name} {then:.4f} before, {found:.4f} now" for name, then, found in pairs)
     if same_bits and not differing(one.receipt, other.receipt):
-        return Comparison(
-            "differs", f"{words}: on devices and versions for which equal bits are promised"
-        )
+        return Comparison("differs", f"{words}: although devices and versions are the same")
     if all(abs(found - then) <= TOLERANCE * abs(then) for _, then, found in pairs):
         return Comparison("within the tolerance", f"{words}: at most {TOLERANCE:.0%} apart")
     return Comparison("differs", f"{words}: more than {TOLERANCE:.0%} apart")

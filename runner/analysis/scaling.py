@@ -162,7 +162,7 @@ def _arrays(points: Points, floor: float | None) -> tuple[Array, Array]:
         raise Refused("a point has no finite loss above 0 at a C above 0; leave it out")
     if len(compute) and compute.max() / compute.min() > WIDEST:
         raise Refused(
-            f"the C lie further apart than {WIDEST:.0e} times, which no law was seen over"
+            f"the C differ by more than a factor of {WIDEST:.0e}; no law is known over such a range"
         )
     different, needed = len(set(compute.tolist())), PINNED_FEWEST if floor is not None else FEWEST
     if different < needed:

@@ -112,7 +112,7 @@ def read(content: bytes) -> list[RunInfo]:
     try:
         found = bounds.plain(content)
     except ValueError as error:
-        raise BadFile(f"it is no JSON: {error}") from error
+        raise BadFile(f"it is not JSON: {error}") from error
     runs = found.get("runs") if isinstance(found, dict) else None
     if not isinstance(runs, list) or not runs:
         raise BadFile('it has no list "runs" with runs in it')
@@ -157,22 +157,22 @@ class Rule:
 
 
 RULES = {
-    "figure": Rule("Figures are finite and above 0, and the time is one", "figures"),
-    "utilisation": Rule("Model FLOPs are at most hardware FLOPs", "model_flops"),
+    "figure": Rule("Every number is finite and positive, training time included", "figures"),
+    "utilisation": Rule("The model FLOPs are not more than the hardware FLOPs", "model_flops"),
     "peak": Rule(
-        "Time × chips × peak FLOP/s is at least the model FLOPs, and is the hardware FLOPs",
+        "Time × chips × peak FLOP/s equals the hardware FLOPs and is at least the model FLOPs",
         "training_hardware_flops",
     ),
     "chips": Rule(
-        "Hardware FLOPs a second are those of a whole number of known chips, whose peak is known",
+        "Hardware FLOPs per second equal the peak of a whole number of known chips",
         "training_hardware_flops",
     ),
-    "twice": Rule("A W&B run is entered once", "wandb_run_link"),
-    "data": Rule("A run sees each token of the data at most once", "total_tokens"),
-    "parameters": Rule("Parameters follow from the model's shape", "model_size"),
-    "per token": Rule("FLOPs a token follow from the model's shape", "model_flops_per_token"),
-    "model flops": Rule("Model FLOPs are 3 × forward FLOPs a token × tokens", "model_flops"),
-    "length": Rule("Tokens are batches × steps × the length that was trained", "total_tokens"),
+    "twice": Rule("Each W&B run is entered only once", "wandb_run_link"),
+    "data": Rule("A run trains on each token of the data at most once", "total_tokens"),
+    "parameters": Rule("The number of parameters follows from the model's shape", "model_size"),
+    "per token": Rule("The FLOPs per token follow from the model's shape", "model_flops_per_token"),
+    "model flops": Rule("The model FLOPs are 3 × forward FLOPs per token × tokens", "model_flops"),
+    "length": Rule("The number of tokens is batch size × steps × training length", "total_tokens"),
 }
 
 
@@ -185,12 +185,12 @@ def audit(
     for name, run in entries.items():
         link = wandb_run(run.wandb_run_link)
         if link and (other := (standing or {}).get(link)):
-            words = f"its W&B run is on the board already, as {other}"
+            words = f"its W&B run is already entered as {other}"
             found.append(Finding(name, "impossible", "twice", words))
         try:
             found += list(_of_whole(name, run))
         except OverflowError:
-            words = "its configuration has numbers that are too large to be counted with"
+            words = "its configuration has numbers that are too large"
             found.append(Finding(name, "impossible", "figure", words))
     return found
 
@@ -213,7 +213,7 @@ def audit_rows(rows: Sequence[Mapping[str, Any]], *, chips: bool = True) -> list
     for names in links.values():
         for name in names if len(names) > 1 else ():
             others = ", ".join(other for other in names if other != name) or "this file again"
-            words = f"its W&B run is also that of {others}"
+            words = f"it has the same W&B run as {others}"
             found.append(Finding(name, "impossible", "twice", words))
     return found
 
@@ -239,14 +239,12 @@ def _of_costs(name: str, row: Mapping[str, Any], chips: bool) -> Iterator[Findin
         return
     rate = hardware / float(row["training_time"])
     if not any(rate > peak / 2 and _near(rate / peak) for peak in PEAKS.values()):
-        words = (
-            f"{rate:.4g} hardware FLOP/s are those of no whole number of chips that are known here"
-        )
+        words = f"{rate:.4g} hardware FLOP/s are the peak of no whole number of known chips"
         yield Finding(name, "odd", "chips", words)
     if (passes := _passes(row)) and passes > 1 + CLOSE:
         words = (
-            f"its size is that of a public shape, whose model FLOPs at 4,096 tokens a window "
-            f"make {passes:.1f} passes over 10 billion tokens"
+            f"if it has the public shape of its size, with windows of 4,096 tokens, its model "
+            f"FLOPs make {passes:.1f} passes over 10 billion tokens"
         )
         yield Finding(name, "odd", "data", words)
 
@@ -276,7 +274,7 @@ def _is_positive(value: object) -> bool:
 
 def _short(value: object) -> str:
     if isinstance(value, int | float) and value >= MAX_COUNT:
-        return "more than can be"
+        return "too large"
     return repr(value)[:60]
 
 
@@ -301,14 +299,14 @@ def _of_whole(name: str, run: RunInfo) -> Iterator[Finding]:
         return
     peaks = (*PEAKS.values(), *(kind.peak_flops for kind in lab_config.defaults().devices.values()))
     if all(_differ(run.device_flops, peak) for peak in peaks):
-        words = f"{run.device_flops:.4g} FLOP/s are the peak of no chip that is known here"
+        words = f"{run.device_flops:.4g} FLOP/s are the peak of no known chip"
         yield Finding(name, "odd", "chips", words)
     holds = DATA_TOKENS.get(run.tokenized_dataset.strip("/ ").rpartition("/")[2].casefold())
     if holds and run.total_tokens > holds:
-        words = f"{run.total_tokens:,} tokens are more than the {holds:,} of the data"
+        words = f"{run.total_tokens:,} tokens are more than the {holds:,} tokens of the data"
         yield Finding(name, "impossible", "data", words)
     if _has_experts(run.model):
-        words = "it has experts, which are not counted here: its size and FLOPs are its own word"
+        words = "it has experts: the lab cannot check its size and its FLOPs"
         yield Finding(name, "odd", "parameters", words)
     for rule, words, counted, claimed in _counted(run):
         both = (f"{x:,}" if isinstance(claimed, int) else f"{x:.6g}" for x in (counted, claimed))
@@ -332,7 +330,7 @@ def _counted(run: RunInfo) -> Iterator[tuple[str, str, float, float]]:
     and the claimed one."""
     could = run.training_time * run.num_chips * run.device_flops
     if could < run.model_flops:
-        words = "the FLOPs that its chips could do in its time are"
+        words = "the FLOPs that its chips can compute in its time are"
         yield "peak", words, could, run.model_flops
     elif _differ(could, run.training_hardware_flops):
         yield "peak", "time × chips × peak is", could, run.training_hardware_flops
@@ -343,7 +341,7 @@ def _counted(run: RunInfo) -> Iterator[tuple[str, str, float, float]]:
         if parameters != run.model_size:
             yield "parameters", "the parameters of the shape are", parameters, run.model_size
         if _differ(forward, per_token):
-            yield "per token", "the shape's forward FLOPs a token are", forward, per_token
+            yield "per token", "the forward FLOPs per token of the shape are", forward, per_token
         taken = flops.model_flops(shape, tokens)
         words = f"the model FLOPs of {tokens:,} tokens of this shape are"
     if _differ(taken, run.model_flops):

@@ -50,19 +50,19 @@ def foreseen(plan: Plan) -> tuple[str, ...]:
     track = plan.enters
     if track is None:
         return (f"There is no track `{plan.speedrun.track}`.",)
-    said = [f"For {author.name}{of} it enters the track `{track.name}`: {track.sentence}."]
+    said = [f"This enters the track `{track.name}` for {author.name}{of}: {track.sentence}."]
     scored = on(plan)
     why = (
         speedrun_ranking.other_data(track, scored)
         if scored
-        else "on which text is not known beforehand"
+        else "the plan does not say on which text it is scored"
     )
     if why:
         said.append(f"It would not be ranked: {why}.")
     if plan.own_code():
         said.append(
-            "What own code trains is ranked by hardware FLOPs: its wall time × devices × their "
-            "peak, measured from outside."
+            "The track ranks own code by hardware FLOPs: wall time × devices × their peak. The lab "
+            "measures the time."
         )
     return tuple(said)
 
@@ -134,10 +134,7 @@ def void(run: EnteredRun) -> str | None:
     if run.evaluated is None:
         return None
     if run.own and not run.isolated:
-        return (
-            "code of the experiment's own ran without isolation, so that its figures are its own "
-            "word"
-        )
+        return "its own code ran without isolation, so that its figures are its own word"
     if run.void:
         return run.void
     if run.own_model and run.evaluated.examined is None:

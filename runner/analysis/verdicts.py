@@ -158,7 +158,7 @@ def _verdict(
         outcome, share = "refuted", "none"
     else:
         outcome, share = "inconclusive", "only partly"
-    decimals = _telling_decimals(found.interval, expected)
+    decimals = telling_decimals(found.interval, expected)
     low, high = (figure(end, decimals) for end in found.interval)
     return record.Verdict(
         prediction=prediction,
@@ -244,7 +244,7 @@ def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]
 # ── Figures in sentences ─────────────────────────────────────────────────────────────────────
 
 
-def _telling_decimals(interval: Interval, expected: Expectation) -> int:
+def telling_decimals(interval: Interval, expected: Expectation) -> int:
     """Enough decimals that rounding does not move an end of the interval across a bound: the
     sentence must agree with the verdict."""
     bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]

@@ -26,11 +26,11 @@ from runner.analysis.text_diff import bounded, text_diff
 from runner.lib.format import first_of, percent
 from runner.schema import record
 
-RUN_AGAIN = "run again"
-EXPLORATORY = "exploratory: another design than the sealed one"
-LOWER_RUNG = "a lower rung of the ladder; the highest one counts"
-OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
-KNOWN = "its runs had been begun before the seal"
+RUN_AGAIN = "a re-run"
+EXPLORATORY = "exploratory: its design is not the sealed one"
+LOWER_RUNG = "a lower rung of the ladder; the highest rung counts"
+OTHERWISE_JUDGED = "its predictions are not the sealed ones"
+KNOWN = "its runs began before the seal"
 UNFIT = {"voided": "not started", "done": "incomplete"}  # other names for some states
 MAX_NAMED = 6  # runs without a figure, in a sentence
 
@@ -244,15 +244,17 @@ def _edits(registration: Registration) -> Deviation | None:
         f"the issue was edited {times} after it was sealed, last at {last.at:%Y-%m-%d %H:%M:%S} UTC"
     )
     between = {edit.text_sha256 for edit in edits} - {last.text_sha256, seal.text_sha256}
-    also = " In between it read otherwise; the records have that too." if between else ""
+    also = " There were other versions in between; the records have them." if between else ""
     if last.text_sha256 == seal.text_sha256:
-        return Deviation(f"{words}, and reads again as it was sealed.{also}")
+        return Deviation(f"{words}. Its text is again the sealed one.{also}")
     if seal.text is None or last.text is None:
-        return Deviation(f"{words}; of one of the two texts there is only the digest.{also}")
+        return Deviation(
+            f"{words}. The records have only the digest of one of the two texts.{also}"
+        )
     return Deviation(f"{words}.{also}", text_diff(seal.text, last.text) or _UNSEEN)
 
 
-_UNSEEN = ("! nothing that can be seen: ends of lines, say",)
+_UNSEEN = ("! only invisible characters differ, for example line ends",)
 
 
 def _predictions(registration: Registration, plan: record.Plan) -> Deviation | None:
@@ -261,11 +263,11 @@ def _predictions(registration: Registration, plan: record.Plan) -> Deviation | N
         if plan.seal == seal.seal:
             return None
         return Deviation(
-            f"the plan names another seal, `{(plan.seal or 'none')[:16]}`, than the "
-            f"preregistration's, `{seal.seal[:16]}`; the predictions are the same."
+            f"the plan names the seal `{(plan.seal or 'none')[:16]}`, but the preregistration has "
+            f"`{seal.seal[:16]}`. The predictions are the same."
         )
     before, after = ("\n".join(_said(of.predictions)) for of in (seal, plan))
-    words = "the plan was judged by other predictions than those that were sealed."
+    words = "the predictions of the plan are not the sealed ones."
     return Deviation(words, text_diff(before, after) or _UNSEEN)
 
 
@@ -281,12 +283,12 @@ def _begun(registration: Registration, weighed: Weighed) -> Deviation | None:
     if not by:
         return None
     names = ", ".join(f"`{id}`" for id in list(dict.fromkeys(by.values()))[:MAX_NAMED])
-    words = f"of {len(runs)} runs {len(by)} had been begun before the seal, in {names}"
+    words = f"{len(by)} of {len(runs)} runs began before the seal, in {names}"
     told = [str(n + 1) for n in sorted(weighed.known)]
     if not told:
-        return Deviation(f"{words}; what they came to may have been known.")
+        return Deviation(f"{words}. Their results may have been known.")
     numbers = ("prediction " if len(told) == 1 else "predictions ") + ", ".join(told)
-    return Deviation(f"{words}: what {numbers} speaks of may have been known, and scores nothing.")
+    return Deviation(f"{words}. So the result of {numbers} may have been known; it does not count.")
 
 
 def _design(sealed: record.Execution, execution: record.Execution) -> Deviation | None:
@@ -295,7 +297,7 @@ def _design(sealed: record.Execution, execution: record.Execution) -> Deviation 
     found = design_diff(sealed.plan, execution.plan)
     if not found:
         return None
-    return Deviation(f"the design is another one than that of `{sealed.id}`.", bounded(found))
+    return Deviation(f"the design is not that of `{sealed.id}`.", bounded(found))
 
 
 def _missing(outcome: Outcome) -> Deviation | None:
@@ -304,4 +306,4 @@ def _missing(outcome: Outcome) -> Deviation | None:
         return None
     names = first_of([f"`{name}`" for name in missing], MAX_NAMED)
     runs = len(outcome.execution.plan.runs())
-    return Deviation(f"of {runs} runs {len(missing)} have no figure: {names}.")
+    return Deviation(f"{len(missing)} of {runs} runs have no score: {names}.")

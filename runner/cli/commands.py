@@ -15,7 +15,7 @@ from runner.store.store import StoreError
 
 # The order of the commands in `regatta --help`.
 PANELS = {
-    "Experiments": ("new", "plan", "run", "show", "ls", "diff", "graph", "schema"),
+    "Experiments": ("new", "plan", "run", "show", "ls", "logs", "diff", "graph", "schema"),
     "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
     "Trust": ("reproduce", "replay", "verify", "key"),
     "Lab": ("init", "serve", "handle", "doctor", "site", "store", "simulate"),

@@ -19,14 +19,17 @@ from runner.planning import compile_check, planner
 from runner.schema import lab_config
 from runner.schema.devices import Slice, slice_named
 
-OPTION = typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64.")
+OPTION = typer.Option("--slice", help="The devices: kind and count, such as h100x8 or v5px64.")
 TheSlice = Annotated[str | None, OPTION]
 TheMesh = Annotated[
     str | None,
-    typer.Option("--mesh", help="Its mesh, such as data=2,fsdp=4; fsdp takes all if left out."),
+    typer.Option(
+        "--mesh", help="The mesh, such as data=2,fsdp=4. By default fsdp takes all devices."
+    ),
 ]
 Remat = Annotated[
-    Literal["none", "block"], typer.Option(help="What is computed again instead of being kept.")
+    Literal["none", "block"],
+    typer.Option(help="What to recompute instead of keeping it in memory."),
 ]
 
 
@@ -35,7 +38,7 @@ def command(
         Path | None,
         typer.Argument(
             metavar="[PATH]",
-            help="An experiment; an 8B Llama if left out.",
+            help="An experiment. By default an 8B Llama.",
             callback=options.experiment,
         ),
     ] = None,
@@ -120,7 +123,7 @@ def _sizes(mesh: str) -> Iterator[tuple[str, int] | str]:
         if axis not in MeshConfig.model_fields or not (size.isdecimal() and 0 < int(size) < 10**6):
             known = ", ".join(MeshConfig.model_fields)
             yield (
-                f"`--mesh`: `{part}` is no part of a mesh; write sizes of {known}, such as "
+                f"`--mesh`: `{part}` is not a part of a mesh; write sizes of {known}, such as "
                 f"data=2,fsdp=4{near(axis, MeshConfig.model_fields)}"
             )
         else:

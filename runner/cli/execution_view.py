@@ -17,7 +17,7 @@ from runner.execution.aliases import Alias
 from runner.history import step_runs
 from runner.history.provenance import Account, Differences
 from runner.lib.format import between, duration
-from runner.publish.step_summary import ended, ordered
+from runner.publish.step_summary import ended, ordered, status
 from runner.schema import step_graph
 from runner.schema.record import Evaluated, Execution, Lab, PlannedStep, Result, Source, StepEnd
 from runner.store.store import Store
@@ -35,7 +35,7 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
     plan = account.execution.plan
     parts: list[RenderableType] = [_head(account)]
     if results := list(_results(store, account)):
-        parts += [Text("\nWhat came out", style="bold"), *results]
+        parts += [Text("\nResults", style="bold"), *results]
     shown: dict[str, str] = {}  # {step: the first point of its sweep, which is shown in full}
     for name, step in ordered(plan.steps).items():
         first = shown.setdefault(name.partition("/")[0], name)
@@ -44,7 +44,7 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
             meant = meanings.get(step.alias)
             other = meant and meant.fingerprint != step.fingerprint
             title.append(f"  as {step.alias}", style="cyan")
-            title.append(" (which means something else by now)" if other else "", style="yellow")
+            title.append(" (means something else now)" if other else "", style="yellow")
         like = (first, plan.steps[first]) if first != name else None
         end = account.ends.get(name)
         rows = (*_made_of(step, like), *_became(account, name, end))
@@ -92,7 +92,7 @@ def listing(lines: Iterable[Line]) -> Table:
         )
         for one in lines
     )
-    made = table(("execution", "begun (UTC)", "state", "commit", "experiment"), rows, gap=2)
+    made = table(("execution", "started (UTC)", "state", "commit", "experiment"), rows, gap=2)
     for column in made.columns:
         column.no_wrap, column.overflow = True, "ellipsis"
     return made
@@ -107,7 +107,7 @@ def _head(account: Account) -> Group:
     who = f"approved by {origin.approved_by.login}" if origin else "unsigned, no approval"
     state = result.state if result else "unfinished"
     took = f", took {duration(result.seconds)}" if result and result.seconds is not None else ""
-    line = f"{execution.id} {state}, begun {execution.at:%Y-%m-%d %H:%M:%S} UTC{took}, {who}"
+    line = f"{execution.id} {state}, started {execution.at:%Y-%m-%d %H:%M:%S} UTC{took}, {who}"
     why = [Text(result.why, style="red")] if result and result.why else []
     return Group(
         Text(execution.plan.title, style="bold"), Text(line), *why, _pairs(_facts(account))
@@ -121,11 +121,11 @@ def _facts(account: Account) -> Iterator[tuple[str, str]]:
     yield "experiment", f"{execution.plan.experiment}{_source(execution.source)}"
     yield "lab", _lab(execution.lab)
     for words in _devices(account.receipts.values()):
-        yield "made on", words
+        yield "ran on", words
     for words in dict.fromkeys(map(_software, account.receipts.values())):
         yield "with", words
     if result := account.result:
-        yield "it cost", "; ".join(_used(result, account.ends)) or "not on record"
+        yield "cost", "; ".join(_used(result, account.ends)) or "unknown"
     yield "planned", f"{between(*cost.seconds)} of training on {cost.device}"
 
 
@@ -138,8 +138,8 @@ def _used(result: Result, ends: Mapping[str, StepEnd]) -> Iterator[str]:
 
 
 def _checkout(of: Source | Lab) -> str:
-    words = f"commit {of.commit}" if of.commit else "in no checkout"
-    return f"{words} with changes that are not committed" if of.changed else words
+    words = f"commit {of.commit}" if of.commit else "not in a git checkout"
+    return f"{words} with uncommitted changes" if of.changed else words
 
 
 def _source(source: Source | None) -> str:
@@ -148,7 +148,7 @@ def _source(source: Source | None) -> str:
 
 def _lab(lab: Lab | None) -> str:
     if lab is None:
-        return "not on record"
+        return "unknown"
     lock = f", requirements.lock {lab.lock_sha256[:DIGITS]}" if lab.lock_sha256 else ""
     return f"{_checkout(lab)}, code {lab.code_sha256[:DIGITS]}{lock}"
 
@@ -164,7 +164,7 @@ def _device(receipt: Mapping[str, str]) -> str:
     cores = len(receipt.get("affinity", "").split(","))
     words = [receipt.get("device", ""), receipt.get("cpu", "")]  # no device: JAX was not asked
     words.append(f"{cores} cores" if receipt.get("affinity") else "")
-    return ", ".join(filter(None, words)) or "not on record"
+    return ", ".join(filter(None, words)) or "unknown"
 
 
 def _software(receipt: Mapping[str, str]) -> str:
@@ -179,7 +179,7 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
     """The scores of the models, the best first."""
     for name, scores in found.items():
         targets = next((f"{score.targets:,}" for score in scores.values()), "no")
-        words = f"{name}: bits per byte on {targets} validation tokens, less is better"
+        words = f"{name}: bits per byte on {targets} validation tokens, lower is better"
         ordered = sorted(scores.items(), key=lambda item: item[1].bpb)
         yield Group(Text(words), _bare((model, f"{score.bpb:.4f}") for model, score in ordered))
 
@@ -192,12 +192,12 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
         rows = (
             (
                 f"{run.arm}, seed {run.seed}",
-                f"{run.evaluated.bpb:.4f}" if run.evaluated else "no figure",
+                f"{run.evaluated.bpb:.4f}" if run.evaluated else "no score",
                 f"{run.state}, {run.why}" if run.why else run.state,
             )
             for run in account.runs
         )
-        yield Group(Text("bits per byte, less is better"), _bare(rows))
+        yield Group(Text("bits per byte, lower is better"), _bare(rows))
     for name, words in account.unread.items():
         yield Text(f"{name}: {words}", style="red")
     needed = {other for step in plan.steps.values() for other in step.needs}
@@ -234,7 +234,10 @@ def difference_view(found: Differences, before: str, after: str) -> Group:
     else:
         parts.append(Text("The same steps, with the same fingerprints."))
     if found.besides:
-        parts += [Text("\nBesides, and in no fingerprint:"), *map(Text, found.besides)]
+        parts += [
+            Text("\nAlso different, but not part of a fingerprint:"),
+            *map(Text, found.besides),
+        ]
     return Group(*parts)
 
 
@@ -256,32 +259,32 @@ def _made_of(step: PlannedStep, like: tuple[str, PlannedStep] | None) -> Iterato
     if like:
         first = step_graph.leaves(like[1].config)
         leaves = {key: value for key, value in leaves.items() if first.get(key, like) != value}
-        yield "config", f"as of {like[0]}" + (", but for" if leaves else "")
+        yield "config", f"that of {like[0]}" + (", except" if leaves else "")
     for key, value in leaves.items():
         if like or value not in (None, {}):
             yield key, json.dumps(value, ensure_ascii=False)
     code = ", ".join(step_graph.code_in_words(name) for name in step.code)
     yield "code", f"{step_graph.code_sha256(step.code)[:DIGITS]} ({code})"
-    yield "fingerprint", f"{step.fingerprint[:DIGITS]}, over inputs, config and code"
+    yield "fingerprint", f"{step.fingerprint[:DIGITS]}, of inputs, config and code"
 
 
 def _became(account: Account, name: str, end: StepEnd | None) -> Iterator[tuple[str, str]]:
     if end is None:
-        yield "not made", ""
+        yield status("not made"), ""
         return
     made_at = f", {end.made_at:%Y-%m-%d %H:%M:%S} UTC" if end.made_at else ""
-    yield end.state, ended(end) + (made_at if end.state == "made" else "")
+    yield status(end.state), ended(end) + (made_at if end.state == "made" else "")
     if end.output_sha256:
-        yield "output", f"{end.output_sha256[:DIGITS]}, over all of its files"
+        yield "output", f"{end.output_sha256[:DIGITS]}, the digest of all its files"
         yield "files", _files(account, name)
 
 
 def _files(account: Account, name: str) -> str:
     files = account.files.get(name)
     if files is None:
-        return "not as they were made" if name in account.unread else "gone"
+        return "changed since" if name in account.unread else "deleted"
     more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
-    return ", ".join(list(files)[:MAX_FILES]) + more or "none, as it wrote nothing"
+    return ", ".join(list(files)[:MAX_FILES]) + more or "none"
 
 
 def _bare(rows: Iterable[tuple[str, ...]]) -> Table:

@@ -126,7 +126,7 @@ def read_points(path: Path) -> list[Point]:
         return list(POINTS.validate_python(value["points"] if isinstance(value, dict) else value))
     except (OSError, ValueError, KeyError) as error:
         words = str(error) if not isinstance(error, KeyError) else "it has no `points`"
-        stop(f"{path} is no file of runs: {words}.")
+        stop(f"{path} is not a file of runs: {words}.")
 
 
 def _tell(said: dict[str, Said]) -> None:
@@ -137,7 +137,7 @@ def _tell(said: dict[str, Said]) -> None:
             continue
         print(f"{called}{one.sentence}")
         print(f"  {one.law.words}, fitted to {one.runs} runs")
-        print(f"  one run differs by {one.noise:.2%} between seeds; {'; '.join(one.words)}")
+        print(f"  spread between seeds {one.noise:.2%}; {'; '.join(one.words)}")
 
 
 # ── Seals ────────────────────────────────────────────────────────────────────────────────────
@@ -175,13 +175,13 @@ def declaration(folder: Path) -> dict[str, str]:
 
 def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
     if seal is None:
-        stop("--outcome needs the --seal that was made before.")
+        stop("--outcome needs the --seal of the forecast.")
     try:
         content = seal.read_bytes()
         said = sealed_forecast.Seal.model_validate_json(content)
         sealed_forecast.check(said)
     except (OSError, ValidationError, sealed_forecast.NoSeal) as error:
-        stop(f"{seal} is no seal: {error}.")
+        stop(f"{seal} is not a seal: {error}.")
     opened, design = options.opened(store, jobs), said.design
     for point in points_in(opened):
         if (point.arm, point.config, point.ladder) != (design.arm, design.config, design.ladder):
@@ -196,7 +196,7 @@ def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
         found = sealed_forecast.outcome(said, digest, point, name, end)
         _write(file, found)
         word = "inside" if found.inside else "outside"
-        print(f"{point.loss:.4f} bits per byte: {found.error:+.2%}, {word} of the interval")
+        print(f"measured {point.loss:.4f} bits per byte ({found.error:+.2%}), {word} the interval")
         return
     stop(f"{store} has no finished run of {design.arm}, of which {seal} tells.")
 

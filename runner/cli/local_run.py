@@ -55,7 +55,7 @@ def begin(
         known += 1
         cancelled = f"executions/{execution.id}/cancelled"
         if result is None and record.read(store, cancelled, record.Cancelled) is None:
-            console.print(f"going on with {execution.id}, which was left unfinished")
+            console.print(f"{execution.id}: continued (unsigned, no approval)")
             return execution.id
     name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
     begun = record.Execution(
@@ -68,7 +68,7 @@ def begin(
         isolation=isolation,
     )
     effects.begin(store, begun)
-    console.print(f"{name}: unsigned, no approval")
+    console.print(f"{name}: started (unsigned, no approval)")
     return name
 
 
@@ -90,7 +90,7 @@ def missing_devices(plan: record.Plan) -> str | None:
         kind, count = plan.kinds[resources.kind], resources.count
         lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
         lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
-        lacks = lacks or "this machine is no host of a TPU slice" * bool(kind.ray_tpu)
+        lacks = lacks or "this machine is not a host of a TPU slice" * bool(kind.ray_tpu)
         if not kind.ray_tpu and (words := unusable_devices(plan)):
             return words
         if lacks:
@@ -143,7 +143,7 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
             if facts.result:
                 return facts
             if interrupted() and not facts.cancelled:
-                watching.say("cancelling; Ctrl-C once more to leave at once")
+                watching.say("cancelling; press Ctrl-C again to leave at once")
                 said = record.Cancelled(at=datetime.now(UTC), by="you")
                 record.write(store, f"executions/{execution}/cancelled", said)
                 stop_by = time.monotonic() + STOP_MAY_TAKE
@@ -152,8 +152,8 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 raise RayError(f"{execution} was cancelled; its job has not ended yet.")
             if isinstance(ray, LocalRay) and not ray.alive:
                 raise RayError(
-                    f"The local Ray ended; {store.local('ray')}/ray.log may say why. The same "
-                    "command goes on from the last checkpoints."
+                    f"The local Ray ended; {store.local('ray')}/ray.log may say why. Run the same "
+                    "command again: it continues from the last checkpoints."
                 )
             if action := lifecycle.decide(facts):
                 effects.act(store, jobs, facts, action, datetime.now(UTC))
@@ -164,7 +164,9 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 continue
             if (began := time.monotonic()) >= show_at:
                 for name, end in _ended(store, facts.execution, told):
-                    watching.say(f"{name} {end.state} {step_summary.ended(end)}")
+                    watching.say(
+                        f"{name}: {step_summary.status(end.state)}, {step_summary.ended(end)}"
+                    )
                 advance = progress(store, facts, told, provenance.failed(told))
                 if advance.runs:
                     watching.show(facts, advance)

@@ -18,6 +18,7 @@ from runner.cli import (
     execution_view,
     forecast,
     local_run,
+    logs,
     new,
     options,
     replay,
@@ -37,7 +38,7 @@ from runner.cli.steps import app as steps_app
 from runner.cli.store import app as store_app
 from runner.execution import aliases, git_source
 from runner.execution.lifecycle import Facts
-from runner.history import provenance
+from runner.history import overhead, provenance
 from runner.history.execution_index import Past
 from runner.lib import format
 from runner.lib.untrusted_files import printable
@@ -55,7 +56,7 @@ app = App(
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
-for module in (forecast, new, replay, reproduce, results, schema, simulate, verify):
+for module in (forecast, logs, new, replay, reproduce, results, schema, simulate, verify):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(store_app, name="store")
 app.add_typer(verify.app, name="key")
@@ -128,11 +129,12 @@ def _show_plan(
     past = Past(opened) if opened else None
     predictions = past.predictions(planned) if past else ()
     told = power.told(planned, predictions, past.spread(planned) if past else None)
-    out.print(terminal.plan_view(planned, Group(*held, *told), stands))
+    besides = overhead.learned(opened)
+    out.print(terminal.plan_view(planned, Group(*held, *told), stands, besides))
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
-            out.print(f"it has run here as {execution.id}: {state}", highlight=False)
+            out.print(f"already run as {execution.id}: {state}", highlight=False)
 
 
 @app.command()
@@ -144,12 +146,12 @@ def run(
     ray_address: RayUrl = None,
     ray_token_file: RayToken = None,
     only: Annotated[
-        str | None, typer.Option(help="What to run of it, such as 'arms=slow,fast seeds=0'.")
+        str | None, typer.Option(help="Run only a part, such as 'arms=slow,fast seeds=0'.")
     ] = None,
     seed: Annotated[
         list[int] | None, typer.Option(help="Run only this seed; may be given more than once.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run.")] = False,
 ) -> None:
     """Train and score an experiment, here or on your Ray. Unsigned, without approval."""
     with complaining() as wrong:
@@ -172,7 +174,7 @@ def run(
         for drift in found:
             console.print(steps_view.drift_view(drift, planned.experiment))
         stop("Nothing was started.")
-    recorded = "what is run is on record with all of its folder's files"
+    recorded = "the lab records all files of an experiment's folder"
     with stopping(OSError, words=f"{{}}; {recorded}."):
         source = git_source.source(folder)
     facts = local_run.execute(opened, planned, console, ray, source)
@@ -207,7 +209,7 @@ def _upload(store: Store, execution: str) -> bool:
     for trouble in troubles:
         remark(f"W&B: {trouble}", "red")
     if not troubles:
-        words = ", ".join(there) or "none of its runs has figures, and nothing was uploaded"
+        words = ", ".join(there) or "nothing uploaded: no run has a score"
         remark(f"W&B: {words}")
     return not troubles
 
@@ -273,7 +275,7 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
     else:
         out.print(terminal.result_view(facts, runs))
     for name, log in provenance.logs(store, execution).items():
-        out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
+        out.print(Text(f"log of {name}: {log}"), soft_wrap=True)
     out.print("unsigned, no approval", style="dim")
     remark(f"next: regatta show {execution.id}, or regatta site build", "dim")
 

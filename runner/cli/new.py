@@ -8,6 +8,7 @@ import typer
 
 from runner.cli.ending import remark, stop
 from runner.lib.problems import near
+from runner.schema import lab_config
 from runner.spec import json_schema
 from runner.spec.declaration import FILE_NAME, STARTERS
 
@@ -37,7 +38,7 @@ def command(
     if not re.fullmatch(NAME, name):
         better = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:80]
         words = f"; how about `{better}`?" if better else ""
-        stop(f"`{name}` is no name of a folder here; use a–z, 0–9, `_` and `-`{words}")
+        stop(f"`{name}` is not a valid name; use a–z, 0–9, `_` and `-`{words}")
     folder = under / name
     try:
         folder.mkdir(parents=True)
@@ -51,6 +52,6 @@ def command(
             (folder / path.name).write_text(text, encoding="utf-8")
             print(folder / path.name)
     if not (schema := under / json_schema.NAME).exists():  # the file's first line names it
-        schema.write_text(json_schema.text(), encoding="utf-8")
+        schema.write_text(json_schema.text(lab_config.find(under)), encoding="utf-8")
         print(schema)
     remark(f"next: regatta plan {folder}, then regatta run {folder}")

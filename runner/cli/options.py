@@ -24,7 +24,7 @@ TheStore = Annotated[
     typer.Option(
         "--store",
         envvar="REGATTA_STORE",
-        help="Where records and work lie: a folder, or gs://bucket/prefix.",
+        help="The store: a folder, or gs://bucket/prefix.",
     ),
 ]
 TheJobs = Annotated[
@@ -32,11 +32,31 @@ TheJobs = Annotated[
     typer.Option(
         "--jobs",
         envvar="REGATTA_JOBS",
-        help="Another place for all that jobs read and write, so that they need no right to the "
-        "store.",
+        help="Another place for everything that jobs read and write. Then jobs need no access to "
+        "the store.",
     ),
 ]
-TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning, or `latest`.")]
+
+
+def begun(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids of executions that begin so, for a shell that completes a word."""
+    try:
+        store = Store(context.params.get("store") or "store", make=False)
+        known = [*record.names(store, "executions"), LATEST]
+    except StoreError:
+        return []
+    return [one for one in known if one.startswith(incomplete)]
+
+
+def declared(incomplete: str) -> list[str]:
+    """The names of experiments that begin so, likewise."""
+    return [one for one in _known() if one.startswith(incomplete)]
+
+
+TheExecution = Annotated[
+    str,
+    typer.Argument(help="The id, the beginning of the id, or `latest`.", autocompletion=begun),
+]
 
 
 def named(path: Path) -> Path:
@@ -57,8 +77,12 @@ def experiments(paths: list[Path] | None) -> list[Path]:
     return [found for path in paths or [] if (found := experiment(path))]
 
 
+def _known() -> list[str]:
+    return sorted(one.name for one in EXPERIMENTS.glob("*/") if any(one.glob("experiment.*")))
+
+
 def _unknown(path: Path) -> str:
-    known = sorted(one.name for one in EXPERIMENTS.glob("*/") if any(one.glob("experiment.*")))
+    known = _known()
     there = f"; `{EXPERIMENTS}` has {', '.join(known)}" if known else ""
     return f"{path} does not exist{there}{near(path.name, known)}"
 
@@ -67,8 +91,9 @@ ThePath = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
-        help="An experiment's folder, its name below `experiments`, or its experiment.yaml.",
+        help="An experiment: its folder, its name in `experiments`, or its experiment.yaml.",
         callback=experiment,
+        autocompletion=declared,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
@@ -104,7 +129,7 @@ def execution(store: Store, id: str) -> record.Execution:
     with stopping(StoreError):
         if id == LATEST:
             newest = max(provenance.executions(store), key=lambda one: one.at, default=None)
-            return newest or stop(f"{store.root} knows no execution yet.")
+            return newest or stop(f"{store.root} has no executions yet.")
         known = record.names(store, "executions")
         meant = [one for one in known if id and one.startswith(id)]
         if len(meant) > 1 and id not in meant:

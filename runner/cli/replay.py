@@ -40,7 +40,9 @@ def command(
     execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
-    run: Annotated[str | None, typer.Option(help="Which `train` step; else one by chance.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Which `train` step. By default a random one.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a random stretch of a run again, between two checkpoints, and record the result.
@@ -97,7 +99,7 @@ def replay(store: Store, execution: Execution, run: str | None, chance: random.R
 def _why_not(name: str, end: StepEnd | None) -> str | None:
     """Why a step cannot be trained again; None if it can."""
     if end is None:
-        return f"{name} was not made"
+        return f"{name} did not run"
     return f"{name} failed: {end.why}" if end.state == "failed" else None
 
 
@@ -107,7 +109,7 @@ def judged(
     """The comparison of a stretch, and an explanation: `found` is what `runner.worker.replay`
     printed, `curve` the recorded losses, `receipt` how they were computed."""
     if found["same"]:
-        return "bit for bit", f"the parameters are {found['now_sha256'][:16]}… again"
+        return "bit for bit", f"the same parameters, {found['now_sha256'][:16]}…"
     besides = dict.fromkeys(("isolation", "code_sha256", step_runs.READ), "")  # not the machine's
     differing = run_comparison.differing({**receipt, **besides}, {**found["receipt"], **besides})
     apart = [
@@ -116,7 +118,7 @@ def judged(
         if curve.get(int(step))
     ]
     if not differing:
-        return "differs", "on devices and versions for which equal bits are promised"
+        return "differs", "although devices and versions are the same"
     if apart and max(apart) <= run_comparison.TOLERANCE:
         return "within the tolerance", f"losses at most {max(apart):.2%} apart; {differing[0]}"
     return "differs", f"losses up to {max(apart, default=float('inf')):.2%} apart"
@@ -151,8 +153,8 @@ def _trained(
             inputs[key] = str(made.folder)
     if step.private and (words := bubblewrap.probe()):
         raise CannotReplay(
-            f"{name} has code of the experiment's own, or reads what such code made, and that is "
-            f"trained again in isolation only: {words} Nothing of it was run."
+            f"{name} is own code, or reads the output of own code, and that is "
+            f"replayed only in isolation: {words} Nothing was run."
         )
     limit = execution.limit_seconds or bubblewrap.USUAL.seconds
     stretch = {

@@ -41,13 +41,13 @@ def command(
     ray_token_file: RayToken = None,
     into: Annotated[
         str | None,
-        typer.Option(help="A new store for what steps make again; it is kept. Else none is."),
+        typer.Option(help="Keep the new outputs in this new store. Otherwise they are deleted."),
     ] = None,
 ) -> None:
     """Run an execution's plan again and compare each step. Exits with 1 if one differs.
 
     A step is the same bit for bit, or within 1 % of its bits per byte or loss, or differs. All
-    steps are made again in a store of their own; nothing from before is reused."""
+    steps run again in a store of their own; nothing is taken from the cache."""
     opened = options.opened(store, jobs)
     before = options.in_steps(opened, execution)
     if not record.read(opened, f"executions/{before.id}/result", record.Result):
@@ -114,7 +114,7 @@ def _isolation(before: Execution) -> Isolated:
         return ""
     if not (words := bubblewrap.probe()):
         return "bubblewrap"
-    remark(f"code of the experiment's own runs as you do, and is not isolated: {words}", "yellow")
+    remark(f"own code runs with your rights, without isolation: {words}", "yellow")
     return ""
 
 
@@ -138,15 +138,15 @@ def _tell(
 ) -> None:
     out = Console()
     there = f" in {into}" if into else ""
-    out.print(f"{before.id} once more, every step of it{there}", highlight=False, markup=False)
+    out.print(f"re-run of every step of {before.id}{there}", highlight=False, markup=False)
     rows = (
         (run, Text(one.how, STYLES.get(one.how, "green")), one.words) for run, one in found.items()
     )
     out.print(table((), rows, header=False))
     style = STYLES.get(run_comparison.whole(found), "green")
-    out.print(f"on the whole: {run_comparison.whole(found)}", style=style, highlight=False)
+    out.print(f"overall: {run_comparison.whole(found)}", style=style, highlight=False)
     for line in differing:
-        out.print(f"the receipts differ in {line}", style="yellow", highlight=False, markup=False)
+        out.print(f"the receipts differ: {line}", style="yellow", highlight=False, markup=False)
 
 
 def changed_code(plan: Plan, code: Path) -> Iterator[str]:

@@ -38,7 +38,7 @@ def command(
     for words in left:
         remark(f"left out: {words}")
     remark(
-        "their bits per byte are of the validation text that each description names, and stand "
-        "under eval/paloma/c4_en/bpb, the only field that the form has for them"
+        "note: each description names the validation text of its bits per byte; the file format "
+        "has only one field for them, eval/paloma/c4_en/bpb"
     )
     print(f"{out}: {len(found)} run{'' if len(found) == 1 else 's'}")

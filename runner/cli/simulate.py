@@ -30,7 +30,7 @@ from runner.spec import declaration
 MAX_ROWS = 10  # people in a table
 MAX_TROUBLES = 4
 PICTURES = (".svg", ".png")
-UNCOUNTED = "models of its own, whose FLOPs are not known beforehand"
+UNCOUNTED = "its own models, whose FLOPs are unknown before they run"
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
         list[Path] | None,
         typer.Argument(
             metavar="EXPERIMENT",
-            help="Experiments; all arrive at the beginning.",
+            help="Experiments; all arrive at the start.",
             callback=options.experiments,
         ),
     ] = None,
@@ -53,13 +53,13 @@ def command(
 ) -> None:
     """Simulate the lab's queue on a cluster that you describe: waiting, cost, utilisation."""
     if chart is not None and chart.suffix not in PICTURES:
-        stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
+        stop(f"--chart: {chart} must be a picture; end its name in {' or '.join(PICTURES)}.")
     described = cluster.load(cluster_file, lab_config.find(Path()).devices)
     arriving, left_out = _planned(experiments or [], described, person)
     arriving += cluster.synthetic(described.synthetic, described.cluster, described.faults.seed)
     if not arriving:
         stop(f"{cluster_file} has no `synthetic:` load, so name an experiment to be played.")
-    with Console(stderr=True).status("playing"):
+    with Console(stderr=True).status("simulating"):
         fates = simulate.simulate(arriving, described.cluster, described.policy, described.faults)
     found = simulate.summarise(fates, described.cluster, described.prices)
     if chart is not None:
@@ -91,9 +91,9 @@ def _planned(
         if plan.cost.uncounted:
             left_out[unique] = plan.cost.uncounted
         if not submission.jobs and left_out.get(unique):
-            stop(f"{path}: all that it trains are {UNCOUNTED}; there is nothing to play.")
+            stop(f"{path}: it trains only {UNCOUNTED}; there is nothing to simulate.")
         if not submission.jobs:
-            stop(f"{path}: none of its steps trains, and for others no time is expected.")
+            stop(f"{path}: none of its steps trains; the time of other steps is unknown.")
         for kind in sorted({job.request.kind for job in submission.jobs} - kinds):
             known = listed(sorted(kinds))
             words = f"{described.file} describes no devices of kind `{kind}`, only {known}"
@@ -172,29 +172,29 @@ def view(
 
 
 def _outcome(found: Summary) -> str:
-    """`all over after 3 h 10 min, for 12 US$; 2 runs did not finish`."""
+    """`done after 3 h 10 min, for 12 US$; 2 runs did not finish`."""
     if found.all.done_after is None:
         return "none of them started"
     cost = "" if found.all.cost is None else f", for {_amount(found.all.cost)} US$"
     late = found.all.runs - found.all.finished
     rest = f"; {many(late, 'run')} did not finish" if late else ""
-    return f"all over after {duration(found.makespan)}{cost}{rest}"
+    return f"done after {duration(found.makespan)}{cost}{rest}"
 
 
 def _left_out(left_out: Mapping[str, int]) -> Iterator[str]:
     for name, count in left_out.items():
-        yield f"{printable(name)}: {many(count, 'run')} more would train {UNCOUNTED}; left out here"
+        yield f"{printable(name)}: not simulated: {many(count, 'run')} that would train {UNCOUNTED}"
 
 
 def _notes(found: Summary, described: cluster.Described) -> Iterator[str]:
     """What the columns mean."""
-    yield "in use: share of the pool's device-hours until all was over"
+    yield "in use: share of the pool's device-hours until everything was done"
     if found.all.preemptions:
-        yield "lost: share of what was in use, trained since the last checkpoint when preempted"
+        yield "lost: share of the time in use that preemption wasted, back to the last checkpoint"
     if any(pool.cost is None for pool in found.pools):
-        yield f"US$ –: no price is known; give the pool a `price` in {described.file}"
-    yield "95 %: so many of the runs that started waited no longer"
-    yield f"seed {described.faults.seed}; waiting: until a run first has its devices"
+        yield f"US$ –: price unknown; give the pool a `price` in {described.file}"
+    yield "95 %: the wait that 95 % of the started runs did not exceed"
+    yield f"seed {described.faults.seed}; waiting: time until a run first has its devices"
 
 
 def _troubles(found: Summary) -> Iterator[str]:

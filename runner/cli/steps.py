@@ -37,7 +37,7 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="WHAT",
-        help="An execution's id, its beginning, or `latest`; or an experiment's folder or name.",
+        help="An execution (id, its beginning, or `latest`), or an experiment (folder or name).",
     ),
 ]
 TheFolder = Annotated[
@@ -58,7 +58,7 @@ def compile_experiment(
         text = lockfile.compiled(path)
         _check_compiled(text, path)
         written = lockfile.write(text, path)
-    print(f"{locked} {'is written' if written else 'is as it was'}", file=sys.stderr)
+    print(f"{locked}: {'written' if written else 'unchanged'}", file=sys.stderr)
 
 
 def _check_compiled(text: str, path: Path) -> None:
@@ -79,13 +79,17 @@ def _check_compiled(text: str, path: Path) -> None:
 def show(
     execution: Annotated[
         str | None,
-        typer.Argument(metavar="EXECUTION", help="Its id, or its beginning, or `latest`."),
+        typer.Argument(
+            metavar="EXECUTION",
+            help="The id, the beginning of the id, or `latest`.",
+            autocompletion=options.begun,
+        ),
     ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show an execution: who ran it, from which code, each step, what came out.
+    """Show an execution: who ran it, from which code, its steps and results.
 
     Without an execution, list them."""
     opened = options.opened(store, jobs)
@@ -109,7 +113,7 @@ def show(
     out = Console()
     out.print(execution_view.view(opened, found, meanings), highlight=False, crop=False)
     for name, log in provenance.logs(opened, found.execution).items():
-        out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
+        out.print(Text(f"log of {name}: {log}"), soft_wrap=True)
 
 
 @app.command("ls")
@@ -129,11 +133,11 @@ def _list(store: Store, as_json: bool) -> None:
         print_json([line._asdict() for line in lines])
         return
     out = Console()
-    out.print(execution_view.listing(lines) if lines else f"{store.root} knows no execution yet")
+    out.print(execution_view.listing(lines) if lines else f"{store.root} has no executions yet")
     if any(line.changed for line in lines):
-        out.print("+ with changes that were not committed", style="dim")
+        out.print("+ with uncommitted changes", style="dim")
     if more := len(known) - len(lines):
-        out.print(f"and {more:,} before these; --json lists all", style="dim", highlight=False)
+        out.print(f"and {more:,} older ones; --json lists all", style="dim", highlight=False)
 
 
 def _with_state(store: Store, line: execution_view.Line) -> execution_view.Line:
@@ -144,18 +148,18 @@ def _with_state(store: Store, line: execution_view.Line) -> execution_view.Line:
 @app.command("alias")
 def decide(
     folder: TheFolder,
-    alias: Annotated[str, typer.Argument(help="One that its steps have.")],
+    alias: Annotated[str, typer.Argument(help="An alias of one of its steps.")],
     store: TheStore = "store",
     jobs: TheJobs = None,
 ) -> None:
-    """Confirm that an alias means what the experiment makes of it now."""
+    """Confirm the new meaning of an alias, after a change of the experiment."""
     opened, plan = options.opened(store, jobs), _plan(str(folder), (store, jobs))
     names = {step.alias: name for name, step in plan.steps.items() if step.alias}
     if alias not in names:
         known = ", ".join(f"`{one}`" for one in names) or "none"
         stop(f"no step of {folder} has the alias `{alias}`{near(alias, names)}; it has {known}.")
     meant = aliases.decide(opened, plan, names[alias], datetime.now(UTC))
-    words = f"{alias} means {meant.fingerprint[:16]}, what {names[alias]} makes"
+    words = f"{alias} now means {meant.fingerprint[:16]}, the output of {names[alias]}"
     print(f"{words}, since {meant.at:%Y-%m-%d %H:%M:%S} UTC (its meaning no. {meant.n})")
 
 
@@ -211,5 +215,5 @@ def _side(what: str, where: Where) -> Side:
 def _plan(what: str, where: Where) -> Plan:
     if (path := options.named(Path(what))).exists():
         return planner.plan_folder(path)
-    instead = f"so `{what}` is no execution, and no experiment here is called so"
+    instead = f"so `{what}` is not an execution here, and no experiment has this name"
     return options.in_steps(options.opened(*where, instead), what).plan

@@ -9,7 +9,7 @@ from rich.text import Text
 from runner.cli.tables import Cell, table
 from runner.execution import aliases
 from runner.lib.format import natural
-from runner.publish.step_summary import ended, ordered
+from runner.publish.step_summary import ended, ordered, status
 from runner.schema.record import PlannedStep, Standing, StepEnd
 
 STATES = {
@@ -30,7 +30,7 @@ def standings(steps: Mapping[str, PlannedStep], found: Mapping[str, Standing]) -
         (_called(name, step), step.do, _state(found[name].state), found[name].why)
         for name, step in ordered(steps).items()
     )
-    return table(("step", "do", "stands", "why"), rows)
+    return table(("step", "function", "status", "reason"), rows)
 
 
 def ends(steps: Mapping[str, PlannedStep], found: Mapping[str, StepEnd]) -> Table:
@@ -41,7 +41,7 @@ def ends(steps: Mapping[str, PlannedStep], found: Mapping[str, StepEnd]) -> Tabl
             end = found.get(name)
             yield name, step.do, _state(end.state if end else "not made"), ended(end) if end else ""
 
-    return table(("step", "do", "is", ""), rows())
+    return table(("step", "function", "status", ""), rows())
 
 
 def says(why: str, ends: Mapping[str, StepEnd]) -> bool:
@@ -69,7 +69,7 @@ def drawing(steps: Mapping[str, PlannedStep]) -> Table:
             )
             yield _called(name, step), step.do, "; ".join(takes)
 
-    return table(("step", "do", "takes (input ← steps)"), rows())
+    return table(("step", "function", "inputs (input ← steps)"), rows())
 
 
 def _called(name: str, step: PlannedStep) -> Text:
@@ -78,4 +78,4 @@ def _called(name: str, step: PlannedStep) -> Text:
 
 
 def _state(state: str) -> Text:
-    return Text(state, STATES[state])
+    return Text(status(state), STATES[state])

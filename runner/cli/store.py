@@ -79,7 +79,7 @@ def du(
     )
     table = _table("part", "files", "size", "last written", "", rows=rows)
     table.add_section()
-    tables.add(table, *_part("all", found), "")
+    tables.add(table, *_part("total", found), "")
     Console().print(table)
 
 
@@ -88,7 +88,7 @@ def collect(
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Free it, after showing it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Free it.")] = False,
     older_than: Annotated[
         float, typer.Option(metavar="HOURS", min=0.0, help="Free nothing written since then.")
     ] = gc.HOUR / 3600,
@@ -99,7 +99,7 @@ def collect(
     {"path": "work/x0123456789abcdef.t1-89ab", "reason": "for the paper"}
     """
     opened = _open(store, jobs)
-    with _doing("looking at all of the store"):
+    with _doing("reading the store"):
         pieces = gc.plan(gc.look(opened, time.time()), older_than * 3600)
     going = [piece for piece in pieces if piece.verdict == "free"]
     staying = [piece for piece in pieces if piece.verdict == "keep"]
@@ -113,7 +113,7 @@ def collect(
         print_json({"store": str(opened.root), "freed": yes, **of})
     elif going:
         freed = size(sum(piece.size for piece in going))
-        print(f"{freed} freed." if yes else "Nothing was freed; --yes does it.")
+        print(f"{freed} freed." if yes else "Nothing was freed. Use --yes to free it.")
 
 
 def _show(going: Iterable[gc.Piece], staying: Iterable[gc.Piece]) -> None:
@@ -122,17 +122,17 @@ def _show(going: Iterable[gc.Piece], staying: Iterable[gc.Piece]) -> None:
     freed = sorted(going, key=lambda piece: (-piece.size, piece.name))
     if freed:
         rows = ((piece.name, *_sum([piece]), piece.why) for piece in freed)
-        table = _table("may go", "files", "size", "why", rows=rows)
+        table = _table("can be freed", "files", "size", "reason", rows=rows)
         table.add_section()
-        tables.add(table, "all", *_sum(freed), "")
+        tables.add(table, "total", *_sum(freed), "")
         out.print(table)
     else:
-        out.print("Nothing may go.")
+        out.print("Nothing to free.")
     kept: dict[tuple[str, str], list[gc.Piece]] = defaultdict(list)
     for piece in staying:
         kept[piece.name.split("/")[0], piece.why].append(piece)
     stays = ((top, f"{len(of):,}", *_sum(of), why) for (top, why), of in kept.items())
-    out.print(_table("stays", "pieces", "files", "size", "why", rows=stays))
+    out.print(_table("kept", "pieces", "files", "size", "reason", rows=stays))
 
 
 # ── Words and figures ────────────────────────────────────────────────────────────────────────

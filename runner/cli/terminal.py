@@ -1,6 +1,7 @@
 """Shows plans, running executions and results in the terminal."""
 
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,54 +14,70 @@ from rich.text import Text
 from engine.config import memory
 from engine.config.flops import parameters
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
-from runner.analysis import promotion, speedrun_rows
+from runner.analysis import findings, promotion, speedrun_rows
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.cli.tables import add, table
 from runner.execution.lifecycle import Facts
 from runner.execution.progress import Progress as Advance
 from runner.execution.progress import RunProgress
-from runner.lib.format import between, count, duration, flops, flow, many, percent
+from runner.history.overhead import Overhead
+from runner.lib.format import UNKNOWN, between, count, duration, flops, flow, many, percent
+from runner.planning import arm_settings, limits
 from runner.planning import cost as planning_cost
-from runner.planning import limits
 from runner.planning.compile_check import Check
 from runner.schema import record
 from runner.schema.devices import Slice
 
 MAX_LOSSES = 12  # runs whose loss is shown at the same time
+MAX_DIFFERING = 3  # settings that a terminal of 80 characters has room for
 MAX_ALIKE = 12  # arms with equal figures that are listed one by one
 MAX_FOOTPRINTS = 4  # columns that fit in a terminal of 80 characters
-FIGURES = ("parameters", "tokens a run", "forward FLOPs/token", "model FLOPs a run")
+FIGURES = ("parameters", "tokens/run", "FLOPs/run")
 FITS = {True: "green", False: "red"}
 LINE_EVERY = 10.0  # seconds between two lines of progress without a terminal
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
-QUEUED = "waits for its devices"
+NO_OVERHEAD = Overhead()
+QUEUED = "waiting for its devices"
 
 
 # ── Plans ────────────────────────────────────────────────────────────────────────────────────
 
 
 def plan_view(
-    plan: record.Plan, held: RenderableType, stands: Mapping[str, record.Standing]
+    plan: record.Plan,
+    held: RenderableType,
+    stands: Mapping[str, record.Standing],
+    besides: Overhead = NO_OVERHEAD,
 ) -> Group:
     """A plan: its arms, the memory per device (`memory_view`), its fingerprint, the status of its
     steps, and the cost of those that are not cached."""
+    flat = {name: arm_settings.flat(arm) for name, arm in arm_settings.settings(plan).items()}
+    differing = arm_settings.differing(flat.values())[:MAX_DIFFERING]
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, arm in plan.arms.items():
         alike.setdefault(_figures(arm), []).append(name)
-    rows = (
-        (name if len(names) <= MAX_ALIKE else _called(names), *_figures(arm))
+    rows = [
+        (name, *(flat[name].get(key, UNKNOWN) for key in differing), *_figures(arm))
+        if len(names := alike[_figures(arm)]) <= MAX_ALIKE
+        else (_called(names), *(UNKNOWN for _ in differing), *_figures(arm))
         for name, arm in plan.arms.items()
         if len(names := alike[_figures(arm)]) <= MAX_ALIKE or name == names[0]
+    ]
+    last = [key.rpartition(".")[2] for key in differing]
+    short = (
+        name if last.count(name) == 1 else key for name, key in zip(last, differing, strict=True)
     )
-    arms = [table(("arm", *FIGURES), rows, lines=True, right=FIGURES)] if plan.arms else []
+    columns = ("arm", *short, *FIGURES)
+    arms = [table(columns, rows, lines=True, right=FIGURES)] if plan.arms else []
     phases = [
         f"{name}, from step {phase.at + 1}: {flow(phase.model_dump(exclude={'at'}))}"
         for name, arm in plan.arms.items()
         for phase in arm.train.phases
     ]
-    lines = (*_cost(plan, stands), f"fingerprint {plan.fingerprint}")
     title = Text(plan.title, style="bold")
-    return Group(title, *arms, *map(Text, phases), held, *map(Text, lines))
+    lines = map(Text, _cost(plan, stands, besides))
+    sealed = Text(f"fingerprint {plan.fingerprint}")
+    return Group(title, *arms, *map(Text, phases), *lines, held, sealed)
 
 
 def memory_view(
@@ -82,8 +99,19 @@ def memory_view(
     made = table(("", *names), rows, lines=True, right=names)
     made.add_section()
     add(made, "all", *(memory.size(held.total) for held in shown))
-    lines = [Text(f"{len(alike) - len(shown)} more need less")] if len(alike) > len(shown) else []
-    if kind.memory:
+    lines = (
+        [Text(f"{len(alike) - len(shown)} more need less memory")]
+        if len(alike) > len(shown)
+        else []
+    )
+    wrong = []
+    if kind.memory is None:  # a CPU has what its machine has
+        here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        for held in shown:
+            if held.total > here:
+                said = _too_large(alike[held], held.total, here, "this machine")
+                wrong.append(Text(f"{said}; make the model or the batch smaller", FITS[False]))
+    else:
         room = memory.USABLE * kind.memory
         add(
             made,
@@ -94,15 +122,24 @@ def memory_view(
             if held.total > room:
                 arm = arms[alike[held][0]]
                 fitting = memory.choices(_labs(arm), arm.train, compute, kind.platform, room)
-                remedy = memory.listed(fitting) or "nor would any batch; make fsdp larger"
-                words = Text(f"{_called(alike[held])} does not fit", style=FITS[False])
-                lines.append(words.append(f": {remedy}", style="none"))
-    return Group(_memory_of(on, compute), made, *lines)
+                remedy = memory.listed(fitting) or "no batch fits; make fsdp larger"
+                said = _too_large(alike[held], held.total, kind.memory, f"one {kind.description}")
+                wrong.append(Text(said, FITS[False]).append(f"; {remedy}", style="none"))
+    return Group(_memory_of(on, compute), *wrong, made, *lines)
+
+
+def _too_large(arms: Sequence[str], needed: int, room: int, place: str) -> str:
+    """That arms do not fit into a place, in words."""
+    verb = "does" if len(arms) == 1 else "do"
+    times = needed / room
+    by = f" ({times:,.0f} times too much)" if times >= 2 else ""
+    needs = f"one device needs {memory.size(needed)}"
+    return f"{_called(arms)} {verb} not fit: {needs}, and {place} has {memory.size(room)}{by}"
 
 
 def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
     """An arm's cells in the table of arms."""
-    counts = arm.parameters, arm.tokens, arm.forward_flops_per_token
+    counts = arm.parameters, arm.tokens
     known = ("own code" if one is None else count(one) for one in counts)
     return *known, "own code" if arm.model_flops is None else flops(arm.model_flops)
 
@@ -110,7 +147,7 @@ def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
 def _labs(arm: record.PlannedArm) -> ModelConfig:
     """Its model, whose memory is known."""
     if arm.labs is None:
-        raise AssertionError("the memory of a model of the experiment's own is not known")
+        raise AssertionError("the memory of an own model is unknown")
     return arm.labs
 
 
@@ -150,41 +187,58 @@ def check_view(
     ]
     if check.simulated:
         lines.append(
-            f"simulated by {on.count} CPU devices: shardings and collectives are the mesh's; "
-            f"what a step needs besides, attention's probabilities for one, is a CPU's"
+            f"simulated on {on.count} CPU devices: shardings and collectives are those of the "
+            "mesh; other memory, such as attention probabilities, is that of a CPU"
         )
     elif kind.memory:
         lines.append(
-            f"XLA's figure is {percent(total / kind.memory)} of {memory.size(kind.memory)}"
+            f"by XLA, it uses {percent(total / kind.memory)} of {memory.size(kind.memory)}"
         )
     made = table(("", *by), rows, lines=True, right=by)
     return Group(_memory_of(on, compute), made, *map(Text, lines))
 
 
-def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]:
+def _cost(
+    plan: record.Plan, stands: Mapping[str, record.Standing], besides: Overhead = NO_OVERHEAD
+) -> list[str]:
     cost = plan.cost
     cached = [one for one in stands.values() if one.state == "cached"]
     runs, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
     if not missing:
-        return [f"{runs}, all made before: nothing to run", *speedrun_rows.foreseen(plan)]
+        return [f"{runs}, all cached: nothing to run", *speedrun_rows.foreseen(plan)]
     if plan.data and not cached:  # declared as arms and seeds
         arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
         runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
     else:
         cost = planning_cost.left(plan, stands)
-        runs += f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
-        runs += f", of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
+        runs += f", {len(cached):,} cached and {missing:,} to run" if cached else ""
+        runs += f"; {cost.runs or 'none'} of them train{'s' * (cost.runs < 2)}"
     lines = [*_training(plan, cost, runs)]
+    if cost.runs:
+        lines.insert(1, _whole(cost, missing, besides))
     if (seconds := limits.ceiling_seconds(plan)) is not None:
         most = f"{plan.ceiling_hours:g} device-hours"
-        lines.append(f"stopped after {most}, as declared: {duration(seconds)} by the clock")
+        lines.append(f"time limit {duration(seconds)} ({most}, as declared)")
     return [*lines, *speedrun_rows.foreseen(plan)]
 
 
+def _whole(cost: record.Cost, missing: int, besides: Overhead) -> str:
+    """How long all of it takes, one step after the other."""
+    around = missing * besides.per_step
+    low, high = (around + seconds for seconds in cost.seconds)
+    by = f"measured in {many(besides.learned_from, 'execution')} of this store"
+    by = by if besides.learned_from else "as measured on two cores"
+    each = f"{duration(besides.per_step)} for each step, in addition to training, {by}"
+    if cost.uncounted:
+        return f"expected time: about {between(low, high)} ({each}), and what own code takes"
+    training = f"of which {between(*cost.seconds)} training"
+    return f"expected time: about {between(low, high)}, {training} ({each})"
+
+
 def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
-    own = "models of the experiment's own, whose FLOPs are counted after approval"
+    own = "its own models, whose FLOPs are unknown before they run"
     if not cost.runs:
-        yield f"{runs}; how long they take is not known beforehand"
+        yield f"{runs}; run time unknown"
         return
     if cost.uncounted == cost.runs:
         yield f"{runs} with {own}; {cost.tokens:,} tokens, on {cost.device}"
@@ -203,7 +257,7 @@ def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
     if rung := plan.rung:
         yield f"rung {rung.n} of {rung.of} of a ladder: {rung.variant} against {rung.baseline}"
     if cost.uncounted:
-        yield f"{cost.uncounted} of {cost.runs} runs train {own}, and are not among these"
+        yield f"not included: {cost.uncounted} of {cost.runs} runs train {own}"
 
 
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +269,7 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     parts: list[RenderableType] = []
     for verdict in result.verdicts if result else ():
         words = Text(f"{verdict.outcome}: ", style=OUTCOMES[verdict.outcome])
-        parts.append(words.append(f"{verdict.prediction.sentence} ({verdict.why})", style="none"))
+        parts.append(words.append(findings.sentence(verdict), style="none"))
     rows = []
     for arm in plan.arms:
         mine = [run for run in runs if run.arm == arm]
@@ -232,7 +286,7 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     if result and result.state == "done" and (found := promotion.gate(plan, runs)):
         parts.append(Text(f"{found.head} {found.sentence}"))
     refused = result.refused if result else ()
-    parts += [Text(f"refused: {line}", style="yellow") for line in refused]
+    parts += [Text(f"rejected: {line}", style="yellow") for line in refused]
     parts.append(Text(_receipt(facts), style="dim"))
     return Group(*parts)
 
@@ -282,7 +336,7 @@ class Watching:
         last = facts.attempts[-1].name if facts.attempts else ""
         doing = QUEUED if facts.state == "queued" else facts.state
         if facts.state == "running":
-            doing = "training" if facts.execution.plan.data else "making steps"
+            doing = "training" if facts.execution.plan.data else "running steps"
         state = doing + (f" ({last})" if last else "")
         words = _words(advance) if facts.state == "running" else ""
         if self._console.is_terminal:

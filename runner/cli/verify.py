@@ -30,8 +30,8 @@ def command(
     signed = _content(file, "name a file that a lab has signed, as under signed/ of its site")
     with stopping(signing.Forged, code=FAILED, words=f"✗ {file}: {{}}."):
         found = signing.verify(signed, known)
-    print(f"✓ {file} is the lab's {found.kind} {found.path}")
-    print(f"  signed with the key {found.key}, sha256 {found.sha256}")
+    print(f"✓ {file}: {found.kind} {found.path}, signed by the lab")
+    print(f"  key {found.key}, sha256 {found.sha256}")
 
 
 @app.command()
@@ -44,12 +44,12 @@ def new(path: Annotated[Path, typer.Argument(help="The file to write it to.")]) 
 
 @app.command()
 def revoke(key: Annotated[str, typer.Argument(help="Its id.")], store: TheStore = "store") -> None:
-    """Take a key that was stolen out of those that the lab publishes."""
+    """Revoke a stolen key: the lab does not publish it any more."""
     with stopping(StoreError):
         opened = Store(store, make=False)
     with stopping(signing.BadKey, words="{}."):
         signing.revoke(opened, key, datetime.now(UTC))
-    print(f"{key} is revoked: nothing it signed is the lab's word any more.")
+    print(f"{key} is revoked: `regatta verify` now rejects what it signed.")
 
 
 def _content(path: Path, instead: str) -> bytes:

@@ -60,9 +60,9 @@ def sentence(drift: Drift, folder: str) -> str:
     alias, since = drift.meant.alias, f"{drift.meant.at:%Y-%m-%d %H:%M} UTC"
     by = f" ({drift.meant.execution})" if drift.meant.execution else ""
     return (
-        f"`{alias}` has a meaning since {since}{by}, and the step `{drift.step}` would make "
-        f"something else of it. Take the change back, or write another alias at "
-        f"`steps.{drift.step.partition('/')[0]}.as`, or say that it now means this: "
+        f"The step `{drift.step}` would change what `{alias}` means. The alias has a fixed meaning "
+        f"since {since}{by}. Revert the change, or write another alias at "
+        f"`steps.{drift.step.partition('/')[0]}.as`, or confirm the new meaning: "
         f"`regatta alias {folder} {alias}`."
     )
 

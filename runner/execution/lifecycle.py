@@ -154,7 +154,7 @@ def _in_vain(attempts: Sequence[Attempt]) -> str | None:
         count, best = 0 if now > best else count + 1, max(now, best)
     if count < MOST_ATTEMPTS:
         return None
-    of_them = f", the last {count} of them without getting further" if len(attempts) > count else ""
+    of_them = f", the last {count} of them without progress" if len(attempts) > count else ""
     return f"{len(attempts)} attempts were lost{of_them}"
 
 
@@ -165,10 +165,12 @@ def _halt(facts: Facts) -> Conclude | None:
     if facts.cancelled:
         return Conclude("cancelled", f"cancelled by {facts.cancelled.by}")
     if not facts.execution.plan.steps:
-        return Conclude("failed", "its plan is of an older lab, which this one cannot run")
+        return Conclude(
+            "failed", "an older version of the lab made this plan; this version cannot run it"
+        )
     limit = facts.execution.limit_seconds
     if limit is not None and facts.spent >= limit:
-        return Conclude("failed", f"stopped at its limit: {_clock(limit)} were set aside for it")
+        return Conclude("failed", f"stopped at its time limit of {_clock(limit)}")
     return None
 
 
@@ -210,7 +212,7 @@ def _end(attempt: Attempt, halt: Conclude | None) -> End:
     words = {
         "unknown": f"no sign of life for {STALE_AFTER:.0f} s",
         "stopped": "its job was stopped",
-        "succeeded": "its job ended without a word",
-        "failed": "its job died",
+        "succeeded": "its job exited without a report",
+        "failed": "its job crashed",
     }
     return End(attempt.name, "lost", words[attempt.job])

@@ -67,13 +67,13 @@ def _one(
     design: Design | None, rates: Rates, seen: Sequence[tuple[Point, Rates]]
 ) -> Foretold | str:
     if design is None:
-        return "the plan does not say on what text it would be scored"
+        return "the plan does not say on which text it is scored"
     for point, _ in seen:
         if (point.ladder, point.config) == (design.ladder, design.config):
-            return f"it has been run, as {point.run}"
+            return f"the lab has already run it, as {point.run}"
     at = design.on(AXIS)
     if at is None:
-        return "its size is not known beforehand"
+        return "its size is not known before it runs"
     alike = forecast.ladder_of((point for point, of in seen if of == rates), design, AXIS)
     found = forecast.forecast(alike, at, axis=AXIS)
     if isinstance(found, Refusal):

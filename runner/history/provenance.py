@@ -48,8 +48,8 @@ def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None
         return Standing(state="new")
     try:
         if made := artifacts.find(store, step.store, step.fingerprint, check=False):
-            by = f" by {made.manifest.by}" if made.manifest.by else ""
-            return Standing(state="cached", why=f"made {made.manifest.made_at:%Y-%m-%d %H:%M}{by}")
+            by = f" from {made.manifest.by}" if made.manifest.by else ""
+            return Standing(state="cached", why=f"{made.manifest.made_at:%Y-%m-%d %H:%M}{by}")
         start, end = artifacts.newest(store, step.store, step.fingerprint)
     except artifacts.BadOutput as error:
         return Standing(state="failed before", why=str(error))

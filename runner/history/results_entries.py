@@ -140,7 +140,7 @@ def once(files: Iterable[EnteredFile]) -> tuple[EnteredFile, ...]:
         for n, index in where:
             others = sorted({every[m].path for m, _ in where if m != n})
             if others:
-                words = plain(f"its W&B run is also that of {', '.join(others)}")
+                words = plain(f"it has the same W&B run as {', '.join(others)}")
                 one = Found(run=index, kind="impossible", rule="twice", words=words)
                 every[n] = every[n].model_copy(update={"found": (*every[n].found, one)})
     return tuple(every)

@@ -22,7 +22,7 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     wanted: dict[str, list[str]] = {}
     wrong: list[str] = []
     if plan.data is None and words.strip():
-        return "a plan of steps is approved as a whole"
+        return "a plan of steps can only run as a whole"
     for word in re.sub(r"\s*,\s*", ",", words.strip()).split():
         name, equals, value = word.partition("=")
         if not equals or name not in known:
@@ -35,7 +35,7 @@ def read(words: str, plan: Plan) -> Narrowing | str:
         elif name in known:
             wanted[name] = value.split(",")
     if plan.rung and "arms" in wanted:
-        wrong.append("the gate of a rung compares both of its arms")
+        wrong.append("a rung needs both of its arms, because its gate compares them")
     for name, values in wanted.items():
         for one in values:
             if one not in known[name]:
@@ -46,7 +46,7 @@ def read(words: str, plan: Plan) -> Narrowing | str:
                 wrong.append(f"the plan has no {name[:-1]} {quoted(one)}; {there}")
     for arm in dict.fromkeys(one for prediction in plan.predictions for one in prediction.arms):
         if arm not in wanted.get("arms", [arm]):
-            wrong.append(f"the preregistration predicts something of the arm `{arm}`")
+            wrong.append(f"the preregistration has a prediction about the arm `{arm}`")
     if wrong:
         return "; ".join(wrong)
     kept = {name: [one for one in known[name] if one in wanted[name]] for name in wanted}
@@ -113,7 +113,7 @@ def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:
     found = []
     arms, seeds = narrowing.arms, narrowing.seeds
     if gone := [f"`{arm}`" for arm in plan.arms if arms is not None and arm not in arms]:
-        found.append(f"Of the plan's {len(plan.arms)} arms it leaves out {', '.join(gone)}.")
+        found.append(f"It leaves out {len(gone)} of {len(plan.arms)} arms: {', '.join(gone)}.")
     if gone := [str(seed) for seed in plan.seeds if seeds is not None and seed not in seeds]:
-        found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {', '.join(gone)}.")
+        found.append(f"It leaves out {len(gone)} of {len(plan.seeds)} seeds: {', '.join(gone)}.")
     return tuple(found)

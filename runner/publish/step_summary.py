@@ -15,12 +15,20 @@ def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
     return {name: steps[name] for name in step_graph.order(needs)}
 
 
+STATUSES = {"made": "done", "being made": "running", "not made": "not run"}
+
+
+def status(state: str) -> str:
+    """A step's state for people. Records have other words for some."""
+    return STATUSES.get(state, state)
+
+
 def ended(end: StepEnd) -> str:
     """How a step ended, as text."""
     if end.seconds is None or end.made_at is None:
         return end.why
-    took = f"in {duration(end.seconds)} on {end.host}"
-    return took if end.state == "made" else f"{end.by} made it {took}, {utc(end.made_at)}"
+    took = f"{duration(end.seconds)} on {end.host}"
+    return took if end.state == "made" else f"from {end.by}, {took}, {utc(end.made_at)}"
 
 
 def mermaid(steps: Mapping[str, PlannedStep]) -> Iterator[str]:

@@ -34,9 +34,9 @@ def admit(
         if limit is not None and committed + needed > limit:
             person, kind = account
             raise Refused(
-                f"the experiment needs {device_hours(needed)} of `{kind}`, and of the "
-                f"{device_hours(limit)} that {person} may use, {device_hours(committed)} are used "
-                f"or set aside; ask for more, or wait until what is set aside is free again"
+                f"the experiment needs {device_hours(needed)} of `{kind}`, but {person} may use "
+                f"{device_hours(limit)}, and {device_hours(committed)} of these are used or "
+                "reserved; ask for more, or wait until a reservation ends"
             )
     return entries
 
@@ -55,10 +55,10 @@ def entry_of(request: Request, cluster: Cluster) -> Entry:
 
 def _too_large(request: Request, cluster: Cluster) -> str:
     sizes = [pool.devices for pool in cluster.pools if pool.kind == request.kind]
-    there = f"the largest pool of that kind has {max(sizes)}" if sizes else "it has none at all"
+    there = f"the largest pool has {max(sizes)}" if sizes else "the cluster has none"
     return (
-        f"{request.name} asks for {request.count} devices of kind `{request.kind}`, more than "
-        f"the cluster has in one pool; {there}"
+        f"{request.name} needs {request.count} devices of kind `{request.kind}` in one pool; "
+        f"{there}"
     )
 
 

@@ -65,9 +65,9 @@ def over_budget(
         if here and taken + sum(here) > most:
             of = "" if kind == EVERYTHING else f" of `{kind}`"
             return (
-                f"this sets aside {_hours(sum(here))} device-hours{of}, and of the "
-                f"{_hours(most)} that a person has here in a calendar month (UTC), "
-                f"{_hours(taken)} are used or set aside"
+                f"this needs {_hours(sum(here))} device-hours{of}, but the budget is "
+                f"{_hours(most)} per person and calendar month (UTC), and {_hours(taken)} of these "
+                "are used or reserved"
             )
     return None
 

@@ -107,7 +107,7 @@ class Turns:
             )
         except Refused as error:
             words = str(error)
-            month = " Budgets are for a calendar month (UTC)." if "may use" in words else ""
+            month = " A budget is for one calendar month (UTC)." if "may use" in words else ""
             return f"{words[:1].upper()}{words[1:]}.{month}"
         return None
 

@@ -296,20 +296,20 @@ class Place:
     why: str = ""  # the reason for that
 
     def words(self, now: int) -> str:
-        """`2nd in the queue for 8 devices of h100, expected to start in about 4 min`: in coarse
+        """`2nd in the queue for 8 devices of h100, starts in about 4 min`: in coarse
         steps of time, so that a displayed text seldom changes."""
         line = f"{_ordinal(self.position)} in the queue for {_devices(self.entry)}"
         if self.start is None:
             return f"{line}; {self.why}"
         if self.start <= now:
-            return f"{line}, expected to start at any moment"
+            return f"{line}, starts soon"
         minutes = (self.start - now) / 60
         if steps := [step for step in MINUTES if minutes <= step]:
             about = f"{steps[0]} min"
         else:
             hours = math.ceil(minutes / 60)
             about = f"{hours} hours" if hours <= 48 else f"{math.ceil(hours / 24)} days"
-        return f"{line}, expected to start in about {about}"
+        return f"{line}, starts in about {about}"
 
 
 def forecast(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> dict[str, Place]:
@@ -348,9 +348,9 @@ def _why_not(entry: Entry, cluster: Cluster, queue: Queue, policy: Policy, now: 
     if all(pool.devices < entry.devices for pool in here):
         had = f"; {', '.join(entry.pools)} had" if entry.pools else ""
         devices = "1 device" if entry.devices == 1 else f"{entry.devices} devices"
-        return f"no pool has {devices} for it any more{had}"
+        return f"no pool has {devices} any more{had}"
     lacks = device_hours(_Books(queue, policy, now).lacks(entry))
-    return f"the budget of {entry.person} lacks {lacks} for what it lost to preemption"
+    return f"the budget of {entry.person} lacks {lacks}, because preemption used some of it"
 
 
 def _devices(entry: Entry) -> str:

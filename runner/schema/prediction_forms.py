@@ -24,7 +24,8 @@ MOST_ARMS = 20  # of one prediction
 FEWEST = {"order": 2, "exponent": 4, "smaller": 3}  # arms; for a law, so many sizes
 ANY_STEP = "> 0"  # the default for an order
 
-Part = tuple[Literal["", "metric", "arm", "expect"], str]  # the kind of text, and the text
+# The kind of text, and the text.
+Part = tuple[Literal["", "metric", "arm", "expect", "figure"], str]
 
 
 def spent(arm: PlannedArm, axis: Axis) -> int:

@@ -48,9 +48,9 @@ def standing_in(path: str, root: str, fault: str) -> str | None:
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
         f'<title>Left out</title>\n<link rel="stylesheet" href="{root}style.css"></head>\n'
-        "<body><main>\n<h1>This page could not be drawn</h1>\n<p>The rest of the site is not "
-        f"concerned. The next build tries again.</p>\n<p><code>{escape(fault)}</code></p>\n"
-        f'<p><a href="{root}index.html">The front page</a></p>\n</main></body>\n</html>\n'
+        "<body><main>\n<h1>This page could not be built</h1>\n<p>The other pages are not "
+        f"affected. The next build tries again.</p>\n<p><code>{escape(fault)}</code></p>\n"
+        f'<p><a href="{root}index.html">Front page</a></p>\n</main></body>\n</html>\n'
     )
 
 

@@ -18,7 +18,7 @@ from runner.schema.record import run_name
 MAX_POINTS = 2_000  # of a run's curve in its file: two per pixel of its width
 MAX_OF_ALL = 12_000  # of all curves of an execution together
 CHOICES = {"tokens": "Tokens seen", "step": "Step", "flops": "Model FLOPs"}
-LOSS = "Training loss, nats a token"
+LOSS = "Training loss, nats per token"
 HEIGHT = 300
 
 
@@ -32,11 +32,11 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
     arm = entry.plan.arms[run.arm]
     a_step, stay = arm.tokens_per_step, kept([loss for _, loss in run.curve], MAX_POINTS)
     points = [run.curve[at] for at in stay]
-    note = "As the job reported it, in nats a token."
+    note = "As the job reported it, in nats per token."
     if len(points) < len(run.curve):
         note += (
-            f" {len(points):,} of {len(run.curve):,} points are drawn: the least and the greatest"
-            " of each stretch, so that no spike is lost."
+            f" The chart shows {len(points):,} of {len(run.curve):,} points: the lowest and the"
+            " highest of each part, so that no spike is lost."
         )
     curve = {"step": [step for step, _ in points], "loss": [round(loss, 5) for _, loss in points]}
     derived: dict[str, tuple[str, float]] = {"tokens": ("step", a_step)}
@@ -86,7 +86,7 @@ def of_execution(entry: Entry) -> Chart:
         columns={"run": "Run", "tokens": "Tokens seen", "loss": LOSS},
         drawing=_drawing(*marks),
         smooth=Smooth("means", "tokens", "loss", "arm"),
-        note="As the job reported it. Bold: the mean over an arm’s seeds; thin: each seed.",
+        note="As the job reported it. Bold: the mean over the seeds of an arm. Thin: each seed.",
     )
 
 
@@ -95,7 +95,7 @@ def of_many() -> Chart:
     return Chart(
         name="loss",
         title="Training loss",
-        words="Training loss of the runs that are compared.",
+        words="Training loss of the chosen runs.",
         spec=_spec("curve", "curve", legend=1),
         data={"curve": {"run": [], "step": [], "tokens": [], "flops": [], "loss": []}},
         script="compare.loss.js",
@@ -113,7 +113,7 @@ def _drawing(*marks: Mark) -> Drawing:
 
 def _ends(run: record.Run) -> str:
     if not run.curve:
-        return "of which nothing was reported"
+        return "no reports"
     (first, begin), (last, end) = run.curve[0], run.curve[-1]
     return f"from {begin:.4g} at step {first:,} to {end:.4g} at step {last:,}"
 

@@ -16,11 +16,17 @@ DRAWN = 1000  # thousands of rows would be one cloud; the best are enough
 
 
 def chart(
-    points: Sequence[Point], costs: Mapping[str, str], *, name: str, script: str, note: str
+    points: Sequence[Point],
+    costs: Mapping[str, str],
+    *,
+    name: str,
+    title: str,
+    script: str,
+    note: str,
 ) -> Chart:
     """The quality of each row against its cost. `costs` are titles by name; the first is shown
     until the reader chooses another."""
-    first, title = next(iter(costs.items()))
+    first, cost_title = next(iter(costs.items()))
     rows = [
         {
             "arm": one.name,
@@ -53,22 +59,27 @@ def chart(
     )
     return Chart(
         name=name,
-        title="What quality costs",
-        words=f"Bits per byte of each row over {title[0].lower()}{title[1:]} of one run, with the "
-        "spread over seeds. On the Pareto frontier: "
-        f"{words or 'no row, since none has two seeds'}.",
-        spec=frontier_spec(first, title),
+        title=title,
+        words=f"Bits per byte of each row over {cost_title[0].lower()}{cost_title[1:]} of one run, "
+        "with the spread over seeds. On the Pareto frontier: "
+        f"{words or 'no row, because none has two seeds'}.",
+        spec=frontier_spec(first, cost_title),
         data={"rows": columns(rows), "frontier": columns(edge)},
         script=script,
         table="rows",
-        columns={"arm": "Row", "experiment": "Of", "tier": "Tier", "seeds": "Seeds"}
+        columns={
+            "arm": "Row",
+            "experiment": "Experiment or author",
+            "tier": "Tier",
+            "seeds": "Seeds",
+        }
         | dict(costs)
         | {"mean": "Bits per byte", "low": "Mean − spread", "high": "Mean + spread"},
-        drawing=_drawing(points, on, first, title),
+        drawing=_drawing(points, on, first, cost_title),
         choices={"x": costs},
         logged=("x",),
-        note="The line is the frontier: no row that costs as little has a better mean. "
-        f"Costs are those of one run{note}. Hollow: one seed, or runs missing.",
+        note="The line is the Pareto frontier: no row at the same cost or less has a better mean. "
+        f"Costs are for one run.{note} Hollow points have one seed or missing runs.",
     )
 
 

@@ -118,8 +118,8 @@ def chart(along: Side, title: str) -> Chart:
     best = along.groups[0]
     return Chart(
         name=along.axis,
-        title=f"{title}: laws and projections to {short(along.at)}",
-        words=f"Laws of {len(along.groups)} groups. The best projection is that of {best.short}: "
+        title=f"{title}: scaling laws and projections to {short(along.at)}",
+        words=f"Scaling laws of {len(along.groups)} groups. Best projection: {best.short}, "
         f"{best.forecast.loss:.3f}, 90 % interval {best.forecast.low:.3f} to "
         f"{best.forecast.high:.3f}; with one size left out {best.left_out[0]:.3f} to "
         f"{best.left_out[1]:.3f}.",
@@ -139,14 +139,14 @@ def chart(along: Side, title: str) -> Chart:
             "loss": "Projected",
             "low": "90 % from",
             "high": "to",
-            "left_low": "One size left out: from",
+            "left_low": "Without one size: from",
             "left_high": "to ",
         },
         drawing=Drawing(DrawnAxis(title, log=True), DrawnAxis(LOSS), marks),
         logged=("x",),
-        note=f"Dots are measured; lines are laws with the floor c = {along.floor:.3f}, which is "
-        f"common to the board; bands, of the best {COLOURED}, are 90 % intervals as if that floor "
-        "were known. Beyond the dots all of it is projection.",
+        note=f"Dots: measured. Lines: scaling laws with the common floor c = {along.floor:.3f}. "
+        f"Bands (best {COLOURED} groups): 90 % intervals if this floor is right. To the right of "
+        "the dots, everything is projection.",
     )
 
 

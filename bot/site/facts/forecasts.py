@@ -100,7 +100,8 @@ def foretold(facts: Lab) -> list[LabForecast]:
             continue
         for outcome in entry.foretold:
             key = entry.plan.fingerprint, outcome.arm
-            found.append(LabForecast(entry, outcome, "run again" if key in seen else None))
+            again = which_runs_count.RUN_AGAIN if key in seen else None
+            found.append(LabForecast(entry, outcome, again))
             seen.add(key)
     return found[::-1]
 

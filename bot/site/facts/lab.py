@@ -27,6 +27,11 @@ class Lab:
     tracks: Mapping[str, Track]  # of the lab, by name
     left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with the problem
 
+    @property
+    def repository(self) -> str | None:
+        """Its repository's name, `owner/name`; None where executions name none, or several."""
+        return next(iter(self.repositories.values())) if len(self.repositories) == 1 else None
+
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """Groups of comparable rows, most rows first."""

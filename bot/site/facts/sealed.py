@@ -138,16 +138,16 @@ def _others(delphi: Delphi) -> Iterator[Other]:
     means = {rung.points[0].model_flops: rung.mean for rung in delphi.rungs}
     smaller, larger = dict(sorted(means.items())[1:]), dict(sorted(means.items())[:-1])
     other_floor = (
-        (f"the floor stated, c = {scaling.FLOOR:g}", means, scaling.FLOOR, scaling.fit)
+        (f"stated floor, c = {scaling.FLOOR:g}", means, scaling.FLOOR, scaling.fit)
         if stated is None
-        else ("the floor fitted with the rest", means, None, scaling.fit)
+        else ("fitted floor", means, None, scaling.fit)
     )
     for words, points, floor, fit in (
         other_floor,
-        ("a straight line in the logarithms, without a floor", means, 0.0, scaling.fit),
-        ("without the smallest rung", smaller, stated, scaling.fit),
-        ("without the largest rung", larger, stated, scaling.fit),
-        ("Huber’s loss instead of squares", means, stated, scaling.fit_huber),
+        ("no floor (a straight line on logarithmic axes)", means, 0.0, scaling.fit),
+        ("without the smallest size", smaller, stated, scaling.fit),
+        ("without the largest size", larger, stated, scaling.fit),
+        ("Huber loss instead of squared error", means, stated, scaling.fit_huber),
     ):
         try:
             yield Other(words, fit(points, floor=floor).loss(seal.forecast.at))
@@ -161,4 +161,4 @@ def _others(delphi: Delphi) -> Iterator[Other]:
             yield Other(words, None, said.words)
         else:
             yield Other(words, said.loss)
-    yield Other("no law at all: the largest rung’s own figure", last.mean)
+    yield Other("no scaling law: the score of the largest size", last.mean)

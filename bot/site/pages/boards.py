@@ -16,15 +16,20 @@ from bot.site.facts.lab import Lab
 from bot.site.facts.leaderboard import Group, Row
 from bot.site.pages.preview import Preview, spread
 from bot.site.pages.templating import Look
+from runner.analysis.speedrun_ranking import Tier
 from runner.analysis.verdicts import ArmSummary
 from runner.lib.format import many
 from runner.schema.record import run_name
 
-TIERS = {
-    "reproduced": "the lab ran it, from an approved commit",
-    "replayed": "a random stretch of its training came out the same once more",
-    "self-reported": "somebody ran it elsewhere",
+TIERS: dict[Tier, tuple[str, str]] = {  # what a page calls it, and what that means
+    "reproduced": ("run by the lab", "the lab ran the approved commit and scored it"),
+    "replayed": (
+        "replayed",
+        "the lab repeated a random part of the training and got the same bits",
+    ),
+    "self-reported": ("self-reported", "only its author ran it"),
 }
+DISQUALIFIED = ("disqualified", "the lab found that the score does not count; the row says why")
 
 
 COSTS = {  # of one run
@@ -43,7 +48,8 @@ def point(row: Row) -> Point:
         "tokens": row.planned.tokens,
         "parameters": row.parameters,
     }
-    return Point(row.arm, row.entry.plan.title, row.summary, row.entry.tier(row.arm), costs)
+    called, _ = TIERS[row.entry.tier(row.arm)]
+    return Point(row.arm, row.entry.plan.title, row.summary, called, costs)
 
 
 @dataclass(frozen=True)
@@ -138,8 +144,9 @@ class Board:
             [line.point for line in self.lines],
             COSTS,
             name="frontier",
+            title="Cost and quality",
             script=f"boards/{self.id}.chart.js",
-            note=", and hardware FLOPs that are only estimated are not in it",
+            note=" Estimated hardware FLOPs are not shown.",
         )
 
     def figures(self) -> str:
@@ -158,7 +165,7 @@ class Board:
     def preview(self) -> Preview:
         """Its best rows with their spread, ties as ties."""
         rows = self.group.rows
-        told = f"{many(len(rows), 'row')}, each with its spread over seeds"
+        told = f"{many(len(rows), 'row')}, mean ± standard deviation over seeds"
         record = f"; the record is {self.broken[0].row.summary}" if self.broken else ""
         return Preview(
             self.path.removesuffix(".html"),
@@ -166,7 +173,7 @@ class Board:
             self.title,
             f"{told}{record}; lower is better.",
             spread([(f"{row.place} {row.arm}", row.summary) for row in rows]),
-            foot=f"{told}; = cannot be told apart; lower is better",
+            foot=f"{told}; = means tied; lower is better",
         )
 
     @cached_property
@@ -193,7 +200,7 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
             whisker=whisker,
             scale=scale,
             costs=COSTS,
-            tiers=TIERS,
+            tiers=TIERS.values(),
             without=facts.without_figures,
         )
 

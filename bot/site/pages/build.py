@@ -35,7 +35,7 @@ from bot.site.pages import (
     step_output,
 )
 from bot.site.pages import tracks as speedruns
-from bot.site.pages.templating import HERE, Look, look
+from bot.site.pages.templating import HERE, MISSING, Look, look
 from bot.site.pages.twins import leaderboard
 from runner.lib.canonical_json import to_json
 from runner.publish import signing
@@ -152,11 +152,13 @@ def _check(out: Path, *urls: str | None) -> None:
 def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[File]:
     """Every file of the site, before the pages that link to it. If a kind of page cannot be listed,
     its main page says so."""
+    this = this.at(facts.repository)
     these = this.saying(facts.left_out)  # of all executions
     ranked = cache(lambda: [boards.Board(group, facts) for group in facts.groups])
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
+    yield this.page(MISSING, MISSING, this.told)
     if key:
         signs = key
         yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))

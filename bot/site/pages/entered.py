@@ -1,9 +1,8 @@
-"""The page of results that people have entered: their own figures, and the findings.
+"""The page of results that their authors report, with the problems that the lab found in them.
 
-They have no rank, because nobody else has verified them, and they are on other texts than the
-lab's. A row counts as reproduced if an execution of the experiment that came with it, at the same
-commit, has an arm with the same number of parameters and tokens and a figure within 1 %. Its time
-and its FLOPs remain claims.
+They have no rank: only their authors measured them, on another text than the lab's. A row is
+reproduced once the lab ran its experiment at the same commit, and an arm has the same number of
+parameters, and tokens and bits per byte within 1 %. Time and FLOPs stay as reported.
 """
 
 from collections import defaultdict
@@ -114,7 +113,7 @@ def keys(row: Row) -> dict[str, Any]:
         **{name: value or None for name, value in counted.items()},
         "tier": row.tier,
         "author": plain(author.name),
-        "found": "impossible" if "impossible" in kinds else "odd" if kinds else "nothing",
+        "found": "impossible" if "impossible" in kinds else "unusual" if kinds else "none",
         "text": plain(" ".join((*words, author.name, author.affiliation)).lower()),
     }
 

@@ -131,7 +131,7 @@ def pictured(one: Experiment) -> Preview:
     scored = [(arm, one) for arm, one in entry.summaries.items() if one.mean is not None]
     lines = spread(sorted(scored, key=lambda pair: pair[1].middle))
     ended = entry.state == "done" and not entry.plan.predictions
-    state = "nothing was predicted" if ended else entry.state
+    state = "no predictions" if ended else entry.state
     told = [state, *(f"{line.words} {line.figure} bits per byte" for line in lines)]
     foot += f", {state}"
     return Preview(page, "Experiment", one.title, f"{'; '.join(told)}.", lines, foot=foot)

@@ -81,8 +81,8 @@ def news(boards: Sequence[Board], facts: Lab) -> list[News]:
             News(
                 f"record {board.id} {row.entry.execution.id} {row.arm}",
                 row.ended,
-                f"Record broken: {row.summary} bits per byte on {text}",
-                f"{row.arm} of “{row.entry.plan.title}”; the record was {one.before.summary}."
+                f"New record: {row.summary} bits per byte on {text}",
+                f"{row.arm} of “{row.entry.plan.title}”. The old record was {one.before.summary}."
                 if one.before
                 else "",
                 board.path,

@@ -72,38 +72,38 @@ def reliability_chart(calibration: Calibration) -> Chart:
     points = [(bin["said"], bin["true"]) for bin in bins]
     spread = [(bin["said"], bin["low"], bin["high"]) for bin in bins]
     perfect = [(0.0, 0.0), (1.0, 1.0)]
-    told = [f"of what was {x:.0%} sure, {y:.0%} came true" for x, y in points]
+    told = [f"mean confidence {x:.0%}, {y:.0%} confirmed" for x, y in points]
     return Chart(
         name="reliability",
-        title="What was said, and how often it came true",
+        title="Confidence and the share that was confirmed",
         words=f"Reliability diagram: {'; '.join(told)}.",
         spec=_reliability_spec(),
         data={"bins": columns(bins), "perfect": {"said": [0, 1], "true": [0, 1]}},
         script="forecasts.reliability.js",
         table="bins",
         columns={
-            "said": "Said, on average",
-            "true": "Came true",
-            "low": "95 % from",
+            "said": "Mean confidence",
+            "true": "Confirmed",
+            "low": "95 % interval from",
             "high": "to",
             "n": "Predictions",
         },
         drawing=Drawing(
-            Axis("Said"),
-            Axis("Came true"),
+            Axis("Confidence"),
+            Axis("Confirmed"),
             [Mark(perfect, colour=6, faint=True), Mark(spread, "whiskers"), Mark(points, "dots")],
         ),
         logs=(),
-        note="On the diagonal confidence fits; below it people were too sure. Whiskers are 95 % "
-        "intervals of the share.",
+        note="On the diagonal, confidence and result agree. Below it, people were too confident. "
+        "The vertical lines are 95 % intervals of the share.",
     )
 
 
 @cache
 def _reliability_spec() -> Mapping[str, Any]:
     scale = alt.Scale(domain=[0, 1])
-    x = alt.X("said:Q").title("Said").scale(scale).axis(format="%")
-    y = alt.Y("true:Q").title("Came true").scale(scale).axis(format="%")
+    x = alt.X("said:Q").title("Confidence").scale(scale).axis(format="%")
+    y = alt.Y("true:Q").title("Confirmed").scale(scale).axis(format="%")
     perfect = alt.Chart(alt.NamedData("perfect")).mark_line(
         strokeDash=[4, 3], strokeWidth=1, color=alt.expr("quiet")
     )
@@ -114,8 +114,8 @@ def _reliability_spec() -> Mapping[str, Any]:
         y=y,
         size=alt.Size("n:Q").legend(None).scale(range=[40, 220]),
         tooltip=[
-            alt.Tooltip("said:Q", format=".0%"),
-            alt.Tooltip("true:Q", format=".0%", title="came true"),
+            alt.Tooltip("said:Q", format=".0%", title="confidence"),
+            alt.Tooltip("true:Q", format=".0%", title="confirmed"),
             alt.Tooltip("n:Q", title="predictions"),
         ],
     )

@@ -1,10 +1,12 @@
-"""The front page: current executions, latest verdicts, broken records, open questions, and how to
-take part."""
+"""The front page: what the lab is, what runs now, the latest verdicts and records, open questions,
+and how to take part."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import PurePosixPath
 
+from bot.model.policy_file import FORM_PATH
 from bot.site.base.files import File, made_from
 from bot.site.facts.entries import Entry
 from bot.site.facts.frontier import Broken
@@ -12,6 +14,7 @@ from bot.site.facts.lab import Lab
 from bot.site.pages.boards import Board
 from bot.site.pages.preview import Line, Preview
 from bot.site.pages.templating import MARKS, Look
+from runner.analysis import estimates
 from runner.lib.format import many
 
 FEW = 5  # of each kind
@@ -31,10 +34,31 @@ def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
         boards=boards,
         few=FEW,
         best=BEST,
+        so_far=so_far(facts, boards),
+        form=PurePosixPath(FORM_PATH).name,
         judged=judged(facts),
         records=records(boards)[:FEW],
         chart=(lambda: boards[0].chart) if boards else None,
     )
+
+
+def so_far(facts: Lab, boards: Sequence[Board]) -> list[str]:
+    """What the lab has done, in a few words each; nothing of an empty one."""
+    asked = {entry.question for entry in facts.entries}
+    outcomes = Counter[str](verdict.outcome for verdict in facts.counted)
+    came = ", ".join(f"{outcomes[name]:,} {name}" for name in MARKS if outcomes[name])
+    best = boards[0].broken[:1] if boards else []
+    found = [
+        many(len(asked) + len(facts.wishlist), "question"),
+        f"{many(outcomes.total(), 'prediction')} judged: {came}" if came else None,
+        *(
+            f"best score {estimates.figure(one.row.mean, 3)} bits per byte on "
+            f"{boards[0].group.data.source} (lower is better)"
+            for one in best
+        ),
+        f"{len(facts.running):,} running" if facts.running else None,
+    ]
+    return [words for words in found if words] if asked or facts.wishlist else []
 
 
 def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
@@ -49,8 +73,8 @@ def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
     return Preview(
         "index",
         "",
-        "What the lab has found",
-        "Predictions are sealed before anything runs and judged by rule afterwards.",
+        "Small language models, trained in the open",
+        "People predict a result before the lab runs the experiment. Every answer is published.",
         tuple(records),
         tuple((name, outcomes[name]) for name in MARKS if outcomes[name]),
         f"{many(len(facts.entries), 'execution')}, {many(ran, 'run')}",

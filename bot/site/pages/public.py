@@ -17,12 +17,16 @@ from runner.lib.canonical_json import to_json
 from runner.store.store import Store
 
 AXES: dict[Axis, tuple[str, str]] = {
-    "model_flops": ("Model FLOPs", "What the model’s shape and its tokens take, by formula."),
+    "model_flops": (
+        "Model FLOPs",
+        "C is the model FLOPs, by a formula from the model’s shape and the number of tokens.",
+    ),
     "training_hardware_flops": (
         "Hardware FLOPs",
-        "What the devices could have done in the time, so that a slow run counts as a large one.",
+        "C is the hardware FLOPs: what the devices could have computed in the time. So a slow run "
+        "counts as a large one.",
     ),
-    "model_size": ("Parameters", "The size alone, whatever was spent on it."),
+    "model_size": ("Parameters", "C is the number of parameters, whatever the training cost."),
 }
 REACH = 0.04  # relative error at the ends of a bar
 

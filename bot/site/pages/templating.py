@@ -21,6 +21,7 @@ from runner.publish import step_summary
 from runner.schema import prediction_forms, record
 
 HERE = Path(__file__).parent
+MISSING = "404.html"  # servers show it at every address that has no page
 MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
 PLACES = {  # of the navigation
     "leaderboards.html": "Leaderboards",
@@ -40,11 +41,21 @@ class Look:
     pages: jinja2.Environment
     told: str  # a digest of it
     left_out: Mapping[str, str] = field(default_factory=dict)  # noted on pages
+    home: str | None = None  # web address of the lab's repository
 
     def saying(self, left_out: Mapping[str, str]) -> "Look":
         """The same, with a note on each page about what was left out and why."""
         told = made_from(self.told, *(part for one in left_out.items() for part in one))
         return replace(self, told=told, left_out=left_out) if left_out else self
+
+    def at(self, repository: str | None) -> "Look":
+        """The same, and each page links the lab's repository (`owner/name`); without the host's
+        address, or the name, none does."""
+        host = self.pages.globals["host"]
+        if not host or not repository:
+            return self
+        home = f"{host}/{quote(repository)}"
+        return replace(self, told=made_from(self.told, home), home=home)
 
     def page(self, path: str, template: str, made: str, **facts: Any) -> File:
         """A page at `path` below the site's folder; `made` as for a `File`."""
@@ -52,8 +63,9 @@ class Look:
 
     def render(self, path: str, template: str, **facts: Any) -> str:
         """A page for `path`."""
+        root = self.pages.globals["top"] if path == MISSING else "../" * path.count("/")
         return self.pages.get_template(template).render(
-            root="../" * path.count("/"), left_out=self.left_out, **facts
+            root=root, left_out=self.left_out, home=self.home, **facts
         )
 
 
@@ -101,6 +113,7 @@ def _templates(
         signs=signs,
         live=live,
         address=address,
+        top=f"{address}/" if address or live else "",  # where the site begins, if that is known
         marks=MARKS,
         places=PLACES,
         foretold=bool(sealed.sealed_ones()),

@@ -15,7 +15,7 @@ from bot.site.charts import frontier_chart
 from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
-from bot.site.pages.boards import TIERS, keys_of, scale, whisker
+from bot.site.pages.boards import DISQUALIFIED, TIERS, keys_of, scale, whisker
 from bot.site.pages.templating import Look
 from runner.analysis import estimates, speedrun_ranking, verdicts
 from runner.analysis.speedrun_ranking import Ranked, Row
@@ -44,7 +44,8 @@ def point(row: Row) -> Point:
         "parameters": row.parameters,
     }
     seeds = verdicts.summary(list(row.figures), len(row.figures))
-    return Point(row.title, row.author.name, seeds, row.tier, costs)
+    called, _ = DISQUALIFIED if row.void else TIERS[row.tier]
+    return Point(row.title, row.author.name, seeds, called, costs)
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,9 @@ class Competition:
         ]
         if not would:
             return None
-        who = "the same" if set(would) == set(leads) else " and ".join(would)
-        return f"Counted in {other} FLOPs, {who} would lead."
+        same = "the same row" if len(leads) == 1 else "the same rows"
+        who = same if set(would) == set(leads) else " and ".join(would)
+        return f"If the track counted {other} FLOPs, {who} would lead."
 
     @cached_property
     def rows(self) -> Rows:
@@ -128,9 +130,10 @@ class Competition:
             [line.point for line in self.lines if line.summary],
             COSTS,
             name=f"{self.track.name}-cost",
+            title=f"Cost and quality: {self.track.title}",
             script=f"speedrun/{self.track.name}.chart.js",
-            note=", and hardware FLOPs are measured from outside; what own models count of "
-            "themselves is not in it",
+            note=" Hardware FLOPs are measured by the lab. Model FLOPs that own code reported "
+            "about itself are not shown.",
         )
 
 
@@ -163,7 +166,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
         made,
         boards=found,
         costs=COSTS,
-        tiers=TIERS,
+        tiers=[*TIERS.values(), DISQUALIFIED],
         scale=scale,
         **ROW,
     )

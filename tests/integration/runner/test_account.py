@@ -60,11 +60,11 @@ def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, st
         "made on 1 × cpu, A CPU",
         "with python 3.11.7, jax 0.11.0",
         "device-seconds of cpu (no price); nothing for 2 cached steps",
-        "evaluate: bits per byte on 64 validation tokens, less is better",
+        "evaluate: bits per byte on 64 validation tokens, lower is better",
         "train/deep 3.1000 train/wide 3.2000",
         "| arm | bits per byte | | train/deep | 3.1000 | | train/wide | 3.2000 |",
         "prepare own:prepare as small-2026-11",
-        f"cached {first} made it in under 1 s on",
+        f"cached from {first}, under 1 s on",
         "train/wide train input tokens tokens config as of train/deep, but for "
         "model.head_dim 8 model.hidden_dim 16 model.num_layers 1 code",
     ):
@@ -104,7 +104,7 @@ def test_show_without_an_execution_lists_them(two: tuple[Path, str, str]) -> Non
 
 def test_show_says_that_the_store_is_empty(tmp_path: Path) -> None:
     Store(tmp_path / "store")
-    assert "knows no execution yet" in words("show", "--store", tmp_path / "store")
+    assert "has no executions yet" in words("show", "--store", tmp_path / "store")
 
 
 def test_a_folder_of_any_name_stays_on_its_line() -> None:
@@ -130,8 +130,8 @@ def test_the_newest_executions_are_listed_with_their_commits(tmp_path: Path) -> 
     assert origin
     assert origin.commit[:7] in said[2].split()
     assert said[-2:] == [
-        "+ with changes that were not committed",
-        "and 5 before these; --json lists all",
+        "+ with uncommitted changes",
+        "and 5 older ones; --json lists all",
     ]
     assert len(json.loads(ask("show", "--store", store.root, "--json").stdout)) == 25
 
@@ -212,9 +212,9 @@ def test_show_says_whether_output_files_are_missing_or_damaged(two: tuple[Path, 
     said = words("show", second, "--store", store)
     of = {name: said.rpartition(f" {name} {step.do} ")[2] for name, step in steps.items()}
     for name, files in (
-        ("prepare", "none, as it wrote nothing"),
-        ("tokens", "gone"),
-        ("compare", "not as they were made"),
+        ("prepare", "none"),
+        ("tokens", "deleted"),
+        ("compare", "changed since"),
         ("evaluate", "scores.json"),
     ):
         assert of[name].partition(" files files ")[2].startswith(f"{files} in "), name

@@ -47,7 +47,7 @@ def test_an_alias_that_would_mean_something_else_stops_the_run(
     assert (planned.exit_code, run.exit_code) == (0, 2)
     for said in (planned.output, run.output):
         words = " ".join(said.split())
-        assert "`small-2026-11` has a meaning since" in words
+        assert "would change what `small-2026-11` means" in words
         assert "prepare documents 40 → 41" in words
         assert f"regatta alias {folder} small-2026-11" in words
     assert "Nothing was started." in run.output

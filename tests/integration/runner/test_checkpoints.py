@@ -270,7 +270,7 @@ def test_a_bucket_that_vanishes_under_a_worker_and_the_lab_is_said_and_nothing_i
     fake.buckets["jobs"] = kept
     life.until("t1.ended")
     ended = record.require(life.store, f"executions/{life.id}/t1.ended", record.Ended)
-    assert (ended.how, ended.why) == ("lost", "its job died")
+    assert (ended.how, ended.why) == ("lost", "its job crashed")
 
 
 class Paused(Processes):

@@ -59,13 +59,13 @@ def test_gc_shows_first_and_frees_only_with_yes(store: Store) -> None:
     shown = ask("store", "gc", "--store", store.root, "--older-than", 0)
     assert shown.exit_code == 0, shown.output
     assert f"{X} is done" in shown.stdout
-    assert "Nothing was freed; --yes does it." in shown.stdout
+    assert "Nothing was freed. Use --yes to free it." in shown.stdout
     assert {entry.name for entry in store.walk()} == before
     freed = ask("store", "gc", "--store", store.root, "--older-than", 0, "--yes")
     assert "3.0 kB freed." in freed.stdout
     assert {entry.name for entry in store.walk()} == before - gone
     again = ask("store", "gc", "--store", store.root, "--older-than", 0, "--yes")
-    assert "Nothing may go." in again.stdout
+    assert "Nothing to free." in again.stdout
 
 
 def test_gc_leaves_no_empty_folders(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_gc_leaves_no_empty_folders(tmp_path: Path) -> None:
 
 def test_gc_frees_nothing_younger_than_an_hour(store: Store) -> None:
     _fill(store)
-    assert "Nothing may go." in ask("store", "gc", "--store", store.root, "--yes").stdout
+    assert "Nothing to free." in ask("store", "gc", "--store", store.root, "--yes").stdout
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_after_gc_a_run_can_still_be_checked_against_its_record(tmp_path: Path) 
         assert found
         assert found.manifest.output_sha256 == ended.steps[name].output_sha256
     assert "log.txt" not in str(list(store.walk("work")))
-    assert "it has run here" in ask("plan", tmp_path / "tiny", "--store", root).stdout
+    assert "already run" in ask("plan", tmp_path / "tiny", "--store", root).stdout
     # The text is named by the plan: the same experiment runs again.
     assert ask("run", tmp_path / "tiny", "--store", root).exit_code == 0
 

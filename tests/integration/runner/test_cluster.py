@@ -25,7 +25,7 @@ def test_the_example_plays_and_imports_no_jax() -> None:
         env={**os.environ, "COLUMNS": "110"},
         check=True,
     ).stdout
-    assert "400 runs on 840 devices: all over after" in answer
+    assert "400 runs on 840 devices: done after" in answer
     assert answer.rstrip().endswith("first has its devices")
 
 

@@ -197,7 +197,7 @@ def test_three_losses_fail_the_execution_and_keep_what_was_seen(tmp_path: Path) 
     facts = life.to_the_end()
     assert facts.result
     assert facts.result.state == "failed"
-    assert "4 attempts were lost, the last 3 of them without getting further" in facts.result.why
+    assert "4 attempts were lost, the last 3 of them without progress" in facts.result.why
     assert {name: run.state for name, run in life.runs().items()} == dict.fromkeys(
         HONEST, "unfinished"
     )
@@ -282,7 +282,7 @@ def test_a_job_beyond_its_limit_is_stopped_from_outside(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay(pace=1), limit=10.0)
     facts = life.to_the_end()
     assert facts.result
-    words = "stopped at its limit: 0 min 10 s were set aside for it"
+    words = "stopped at its time limit of 0 min 10 s"
     assert (facts.result.state, facts.result.why) == ("failed", words)
     assert life.ray.of("t1").status == "stopped"
     assert 10 <= facts.spent < 15

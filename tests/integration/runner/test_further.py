@@ -54,7 +54,7 @@ def test_a_run_that_gets_no_further_three_times_has_failed_and_says_so(tmp_path:
     facts = life.to_the_end()
     assert facts.result
     assert facts.result.state == "failed"
-    assert "5 attempts were lost, the last 3 of them without getting further" in facts.result.why
+    assert "5 attempts were lost, the last 3 of them without progress" in facts.result.why
 
 
 def boast(job: StubJob, out: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_job_that_only_claims_to_get_further_is_not_begun_for_ever(
     life = Life(tmp_path, ray)
     facts = life.to_the_end()
     assert facts.result
-    assert "the last 3 of them without getting further" in facts.result.why
+    assert "the last 3 of them without progress" in facts.result.why
     # Of the first one the text's tokens were there, which is further than nothing.
     assert len(facts.attempts) == 4
 

@@ -17,7 +17,7 @@ def test_a_run_of_steps_says_how_far_it_is_and_ends_with_its_figures(
     assert "making steps (t1)" in slow.stderr
     local.ray.make_steps = pretend()
     said = ask("run", tmp_path / "which", "--store", tmp_path / "other").stdout
-    table = "evaluate: bits per byte on 64 validation tokens, less is better train/deep 3.0500"
+    table = "evaluate: bits per byte on 64 validation tokens, lower is better train/deep 3.0500"
     assert table in " ".join(said.split())
 
 

@@ -217,11 +217,9 @@ def test_an_entry_that_cannot_be_is_refused_at_its_line(
 
 def test_plans_say_what_competes_and_that_own_models_are_counted_later(folder: Path) -> None:
     words = " ".join(ask("plan", folder).output.split())
-    assert "For Ada (Regatta) it enters the track `tiny`: the fewest model FLOPs" in words
+    assert "This enters the track `tiny` for Ada (Regatta): the fewest model FLOPs" in words
     assert "would not be ranked" not in words
-    assert (
-        "2 of 4 runs train models of the experiment's own, whose FLOPs are counted after" in words
-    )
+    assert "2 of 4 runs train its own models, whose FLOPs are unknown before they run" in words
 
 
 @pytest.mark.parametrize(
@@ -275,9 +273,11 @@ def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> Non
         isolation="bubblewrap",
     )
     said = plan_comment.plan(found, "https://example.org")
-    assert "whose FLOPs are counted after approval (at most 0.25 device-hours, as decl" in said
-    assert "For Ada (Regatta) it enters the track `tiny`" in said
-    assert "sets aside 15 min" in said
+    assert (
+        "whose FLOPs the lab counts after the approval (at most 0.25 device-hours, as decl" in said
+    )
+    assert "This enters the track `tiny` for Ada (Regatta)" in said
+    assert "Time limit: 15 min" in said
 
 
 # ── Measured ─────────────────────────────────────────────────────────────────────────────────
@@ -341,7 +341,7 @@ def test_a_replay_of_one_arm_verifies_no_other_arm(
     [
         ({"void": "at position 3 of window 4 …"}, "seed 0: at position 3 of window 4"),
         ({"other": {"width": 9}}, "seed 0: its training left another model than was planned"),
-        ({"isolated": False}, "seed 0: code of the experiment's own ran without isolation"),
+        ({"isolated": False}, "seed 0: its own code ran without isolation"),
     ],
 )
 def test_a_model_that_failed_the_probe_has_no_rank(

@@ -234,7 +234,7 @@ def test_a_command_uploads_an_execution_by_hand(
     monkeypatch.setattr(wandb_upload.upload, "__defaults__", (ENVIRONMENT, stub.command))
     assert answer("x1")[0] == 2
     assert answer() == (2, f"{X} is not over; upload its runs when it has a result.")
-    nothing = "W&B: none of its runs has figures, and nothing was uploaded"
+    nothing = "W&B: nothing uploaded: no run has a score"
     assert answer(voided.id) == (0, nothing)
     finish(store)
     stub.does("mark('fast.s0')")

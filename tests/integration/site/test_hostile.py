@@ -32,14 +32,14 @@ from tests.unit.site.test_hostile import SOME
 
 
 def built(store: Store, folder: Path) -> None:
-    """The site, whole: each execution has its page, and none says that it could not be drawn."""
+    """The site, whole: each execution has its page, and none says that it could not be built."""
     site = folder / "site"
     tracks = lab_config.find(folder).tracks
     assert build(Store(store.root), site, tracks=tracks).left_out == {}
     for id in record.names(store, "executions"):
         assert (site / f"executions/{id}/index.html").is_file()
     for page in site.rglob("*.html"):
-        assert "could not be drawn" not in page.read_text()
+        assert "could not be built" not in page.read_text()
 
 
 class Ray(StubRay):

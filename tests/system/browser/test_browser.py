@@ -106,7 +106,7 @@ def test_the_theme_is_switched_and_remembered(visit: Visit) -> None:
 def test_the_table_behind_a_chart_is_read_without_drawing_it(visit: Visit) -> None:
     page = boards(visit)
     figure = page.locator("figure[data-chart]").first
-    figure.get_by_text("The table behind it").click()
+    figure.get_by_text("Data table").click()
     expect(figure.locator("table tbody tr").first).to_be_visible()
     assert figure.locator("table tbody tr").count() > 1
 

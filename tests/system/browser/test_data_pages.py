@@ -54,7 +54,7 @@ def test_records_and_tokens_are_read_by_everybody(
             found = Axe().run(page, options={"preload": False}).response["violations"]
             assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
         expect(page.locator(".tokens")).to_contain_text("words to be decoded, words")
-        page.get_by_text("Their ids").click()
+        page.get_by_text("Token ids").click()
         expect(page.get_by_role("region", name="Ids of train")).to_contain_text("119 111 114 100")
         page.get_by_role("link", name="text", exact=True).click()
         expect(page.locator("h1")).to_have_text("text")

@@ -74,7 +74,7 @@ def test_the_frontier_of_a_track_follows_the_cost_that_is_chosen(visit: Visit) -
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".plot .marks")).to_be_visible()
     expect(figure.locator("[data-knob=x]")).to_have_value("tokens")
-    figure.get_by_text("The table behind it").click()
+    figure.get_by_text("Data table").click()
     expect(figure.locator("tbody tr")).to_have_count(5)  # without the one that is void
 
 
@@ -89,7 +89,7 @@ def test_entries_are_sorted_and_filtered_and_linked_to(visit: Visit) -> None:
     assert found == sorted(found)
     page.locator("#filter-found").select_option("impossible")
     expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("Cannot be: training_time is -1.0")
+    expect(rows).to_contain_text("Impossible: training_time is -1.0")
     page.reload()
     expect(rows).to_have_count(1)
     expect(page.get_by_role("status")).to_have_text("1 of 6 rows")

@@ -172,7 +172,7 @@ def _await(true: Callable[[], bool]) -> None:
 def test_an_execution_whose_head_was_killed_ends_with_the_bytes_of_an_undisturbed_one(
     story: Story,
 ) -> None:
-    assert "The same command goes on from the last checkpoints" in story.words
+    assert "it continues from the last checkpoints" in story.words
     assert story.attempts == ("lost", "finished")
     found = {name: one.manifest.output_sha256 for name, one in story.found.items()}
     assert found == story.calm

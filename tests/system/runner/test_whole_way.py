@@ -201,7 +201,7 @@ def test_a_run_whose_job_was_killed_and_resumed_ends_with_equal_bytes(story: Sto
     assert [attempt.name for attempt in story.attempts] == ["t1", "t2"]
     lost = story.attempts[0].ended
     assert lost
-    assert (lost.how, lost.why) == ("lost", "its job died")
+    assert (lost.how, lost.why) == ("lost", "its job crashed")
     found = {
         name: run.evaluated.params_sha256 for name, run in story.disturbed.items() if run.evaluated
     }

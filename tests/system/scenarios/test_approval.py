@@ -84,7 +84,7 @@ def test_a_plan_shows_the_line_that_approves_it_and_nobody_can_guess_the_code(la
 def test_a_fork_needs_the_code(lab: Lab) -> None:
     pull = from_a_fork(lab)
     lab.say("grace", pull, "/run")
-    assert "has to name its plan" in lab.last(pull)
+    assert "needs the code of the plan" in lab.last(pull)
     assert f"comment `{line(lab, pull)}`" in lab.last(pull)
     assert lab.trainer.submissions == []
     lab.say("grace", pull, f"I have read it.\n\n{line(lab, pull)}")
@@ -98,7 +98,7 @@ def test_a_code_of_an_older_plan_does_not_approve_the_newer_head(lab: Lab) -> No
     changed = {FILE: EXPERIMENT.replace("0.003,", "0.004,").encode()}
     lab.sandbox.fork("ada").commit("ada", "warm", changed, "Another thought")
     lab.say("grace", pull, first)
-    assert any("The branch has moved on" in body for body in lab.comments(pull))
+    assert any("The branch has moved from" in body for body in lab.comments(pull))
     assert lab.trainer.submissions == []
 
 
@@ -125,7 +125,7 @@ def test_a_full_sha_approves_its_plan_and_a_short_one_is_refused_with_the_line_t
 def test_a_bare_run_needs_time_to_have_read_the_plan(lab: Lab) -> None:
     pull = lab.propose(reading=READING - 3)
     tell(lab, "grace", pull, "/run")
-    assert "less than 30 seconds before" in lab.last(pull)
+    assert "less than 30 seconds earlier" in lab.last(pull)
     lab.say("grace", pull, "/run")
     assert results(lab)[0]["state"] == "done"
 
@@ -150,7 +150,7 @@ def test_a_head_that_went_and_came_back_is_seen_where_no_delivery_told_of_it(
     lab.sandbox.update_ref("ada", "refs/heads/warm", there, force=True)
     lab.say("grace", pull, "/run")
     assert lab.records("pushes") == {}
-    assert "even if it is back where it was" in lab.last(pull)
+    assert "The branch changed after plan" in lab.last(pull)
     assert results(lab) == []
     lab.say("grace", pull, line(lab, pull))
     assert [result["state"] for result in results(lab)] == ["done"]
@@ -162,7 +162,7 @@ def test_a_failed_look_up_is_repeated(lab: Lab, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr(pull_request_source.Declared, "fingerprint", lambda *_: "")
         lab.say("grace", pull, line(lab, pull))
-    assert "The lab's own code has changed" in lab.last(pull)
+    assert "The lab's code has changed" in lab.last(pull)
     lab.say("grace", pull, line(lab, pull))
     assert [result["state"] for result in results(lab)] == ["done"]
 
@@ -177,7 +177,7 @@ def test_a_review_of_a_commit_that_was_planned_twice_approves_neither(lab: Lab) 
     lab.clock.advance(READING)
     review(lab, "APPROVE", "Good.\n\n/run")
     lab.settle()
-    assert "There are several plans of" in lab.last(pull)
+    assert "has several plans" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 
@@ -190,7 +190,7 @@ def test_an_invalid_subset_is_refused_and_posts_a_new_plan(lab: Lab) -> None:
     if refusal.startswith("### Plan"):
         refusal, plan = plan, refusal
     assert "is neither `arms=` nor `seeds=`" in refusal
-    assert "Plan 2 says what would run now." in refusal
+    assert "Plan 2 shows what would run now." in refusal
     assert plan.startswith("### Plan 2:")
     assert lab.trainer.submissions == []
     lab.say("grace", pull, line(lab, pull, 2))
@@ -228,10 +228,10 @@ def test_without_a_policy_that_can_be_read_nobody_may_run_and_the_bot_says_so(
 ) -> None:
     set_policy(lab, text)
     pull = lab.propose()
-    assert "The lab's policy could not be read when this was planned." in lab.last(pull)
+    assert "The bot could not read the lab's policy." in lab.last(pull)
     for who in ("grace", lab.sandbox.world.owner.login):
         lab.say(who, pull, line(lab, pull))
-        assert "Nobody may command runs until this is mended" in lab.last(pull)
+        assert "Nobody can command runs until this is fixed" in lab.last(pull)
         assert why in lab.last(pull)
     assert lab.trainer.submissions == []
     set_policy(lab, "own: true\n")
@@ -246,7 +246,7 @@ def test_the_policy_of_a_pull_request_permits_nobody_anything(lab: Lab) -> None:
     lab.settle()
     for who in ("sam", "ada"):
         lab.say(who, pull, "/run")
-        assert "Only people with the role `maintain` or `admin` may say `/run`" in lab.last(pull)
+        assert "Only people with the role `maintain` or `admin` may use `/run`" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 
@@ -254,7 +254,7 @@ def test_permission_follows_the_policy_at_the_time_of_the_command(lab: Lab) -> N
     set_policy(lab, "commands:\n  run: {roles: [], people: [sam]}\n")
     pull = lab.propose()
     lab.say("grace", pull, "/run")
-    assert "Only sam may say `/run` here, and grace has the role `maintain`" in lab.last(pull)
+    assert "Only sam may use `/run` here, and grace has the role `maintain`" in lab.last(pull)
     lab.say("sam", pull, "/run")
     assert results(lab)[0]["state"] == "done"
 
@@ -265,7 +265,7 @@ def test_a_large_experiment_needs_a_second_person_who_has_no_part_in_it(lab: Lab
     lab.say("ada", pull, "/run")
     assert "needs two approvers" in lab.last(pull)
     lab.say("grace", pull, "/run")
-    assert lab.last(pull).startswith("**Noted:** `/run` by grace.")
+    assert lab.last(pull).startswith("**Waiting:** `/run` by grace.")
     lab.say("grace", pull, "/run")
     assert lab.trainer.submissions == []
     assert executions(lab) == []
@@ -284,8 +284,8 @@ def test_an_approval_reserves_from_its_approvers_month(lab: Lab) -> None:
     tell(lab, "grace", pull, "/run")
     tell(lab, "grace", second, line(lab, second))
     refusal = lab.last(second)
-    assert "sets aside 6 device-hours, and of the 7 that a person has here" in refusal
-    assert "6 are used or set aside" in refusal
+    assert "This needs 6 device-hours, but the budget is 7 per person" in refusal
+    assert "6 of these are used or reserved" in refusal
     assert len(executions(lab)) == 1
     lab.trainer.pace = None
     lab.settle()
@@ -302,10 +302,10 @@ def test_retargeting_voids_an_approval_and_there_is_a_new_plan(lab: Lab) -> None
     lab.sandbox.create_ref("grace", "refs/heads/release", main)
     pull = approved_and_held(lab)
     lab.sandbox.retarget("ada", pull, "release")
-    assert "and now into `release`" in voided(lab)
+    assert "to `release`" in voided(lab)
     assert lab.records("plans")[f"700001/{pull}/2.json"]["base_ref"] == "release"
     lab.say("grace", pull, line(lab, pull, 1))
-    assert "was to be merged into `main` when plan 1 was made" in lab.last(pull)
+    assert "The base branch changed from `main` (plan 1)" in lab.last(pull)
     lab.say("grace", pull, line(lab, pull, 2))
     assert [result["state"] for result in results(lab)] == ["voided", "done"]
 
@@ -328,7 +328,7 @@ def test_an_upgrade_of_the_lab_that_changes_what_would_run_voids_an_approval(
     real = plan_fingerprint.fingerprint
     lab.die()  # and is upgraded
     monkeypatch.setattr(plan_fingerprint, "fingerprint", lambda plan: real(plan)[::-1])
-    assert "the lab's own code has changed since plan 1" in voided(lab)
+    assert "the lab's code has changed since plan 1" in voided(lab)
     lab.say("sam", pull, "Oh.")
     assert line(lab, pull, 2) != line(lab, pull, 1)
     lab.say("grace", pull, "/run")
@@ -346,7 +346,7 @@ def test_a_draft_is_not_launched(lab: Lab) -> None:
 def test_a_policy_that_changes_before_the_launch_counts(lab: Lab) -> None:
     approved_and_held(lab)
     set_policy(lab, "commands:\n  run: {roles: [admin]}\n")
-    assert "grace may no longer approve" in voided(lab)
+    assert "grace is no longer allowed to approve" in voided(lab)
 
 
 def test_an_approval_that_was_not_used_for_a_day_is_void(lab: Lab) -> None:
@@ -387,7 +387,7 @@ def test_a_review_of_an_earlier_commit_does_not_approve_the_head(lab: Lab) -> No
     review(lab, "APPROVE", "/run", first)
     lab.settle()
     assert lab.trainer.submissions == []
-    assert "The branch has moved on: plan 1 is for" in lab.last(pull)
+    assert "The branch has moved from" in lab.last(pull)
 
 
 def test_a_review_that_only_comments_approves_nothing(lab: Lab) -> None:
@@ -419,7 +419,7 @@ def test_a_branch_that_left_and_came_back_unseen_is_a_change(lab: Lab) -> None:
     lab.sandbox.update_ref("ada", "refs/heads/warm", there, force=True)
     lab.say("grace", pull, "/run")
     assert list(lab.records("plans")) == ["700001/2/1.json"]
-    assert "even if it is back where it was" in lab.last(pull)
+    assert "The branch changed after plan" in lab.last(pull)
     assert lab.trainer.submissions == []
     lab.say("grace", pull, line(lab, pull))
     assert results(lab)[0]["state"] == "done"
@@ -428,8 +428,8 @@ def test_a_branch_that_left_and_came_back_unseen_is_a_change(lab: Lab) -> None:
 def test_arms_and_seeds_can_be_left_out_and_the_thread_says_so(lab: Lab) -> None:
     pull = lab.propose()
     lab.say("grace", pull, f"{line(lab, pull)} arms=fast")
-    assert "The preregistration predicts something of the arm `slow`" in lab.comments(pull)[-2]
+    assert "The preregistration has a prediction about the arm `slow`" in lab.comments(pull)[-2]
     lab.say("grace", pull, f"{line(lab, pull)} seeds=0,1")
     assert results(lab)[0]["state"] == "done"
     assert len(lab.records("runs")) == 4
-    assert "Not as sealed:** Of the plan's 3 seeds it leaves out 2." in lab.last(pull)
+    assert "Differs from the seal:** It leaves out 1 of 3 seeds: 2." in lab.last(pull)

@@ -61,7 +61,7 @@ def test_a_delivery_that_ends_the_process_three_times_is_set_aside_and_told(
     assert found["said"]["message"]["body"] == "poison"
     assert "ended the process 3 times" in found["why"]
     assert "is set aside" in caplog.text
-    assert sum("### ⚠️ Set aside" in body for body in lab.comments(1)) == 1
+    assert sum("### ⚠️ Skipped" in body for body in lab.comments(1)) == 1
     lab.say("sam", 1, "/help")
     assert helped(lab) == 1
     assert poison.times == 3

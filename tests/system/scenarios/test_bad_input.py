@@ -69,7 +69,7 @@ def mended(lab: Lab, pull: int, files: Mapping[str, bytes | None] = GOOD) -> Non
     assert (check.name, check.conclusion) == ("regatta / plan", "failure")
     lab.clock.advance(1)
     lab.say("grace", pull, "/run")
-    assert "names problems, and there is nothing that could run" in lab.last(pull)
+    assert "lists problems; push a correction first" in lab.last(pull)
     lab.clock.advance(1)
     lab.sandbox.commit("ada", "warm", files, "Mend it")
     lab.settle()
@@ -182,6 +182,23 @@ def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_the_lines(lab:
     head = lab.sandbox.pull(pull).pull
     assert head
     assert lab.sandbox.check_runs(head.head_sha)[0].title == "2 problems"
+
+
+def test_mistakes_of_all_stages_are_said_at_once_and_start_nothing(lab: Lab) -> None:
+    lab.preregister()
+    declaration = EXPERIMENT.replace("seeds:", "seds:").replace("num_layers: 2", "num_layers: two")
+    declaration = declaration.replace("preregistration: 1", "preregistration: 7")
+    declaration = declaration.replace("text.txt", "novel.txt")
+    pull = propose(lab, {**GOOD, FILE: declaration.encode()})
+    answer = unescaped(lab.last(pull))
+    said = [line for line in answer.splitlines() if line.startswith("- ")]
+    assert [line.partition(": ")[0] for line in said] == [
+        f"- {FILE}, line 2, `preregistration`",
+        f"- {FILE}, line 3, `data.source`",
+        f"- {FILE}, line 4, `model.num_layers`",
+        f"- {FILE}, line 8, `seds`",
+    ]
+    mended(lab, pull)
 
 
 def test_a_link_in_place_of_the_declaration_is_not_followed(lab: Lab) -> None:
@@ -301,7 +318,7 @@ def test_a_pull_request_that_touches_nothing_under_experiments_gets_no_word(lab:
     assert head
     assert lab.sandbox.check_runs(head.head_sha) == []
     lab.say("grace", pull, "/run")
-    assert "There was no plan yet" in lab.last(pull)
+    assert "This was written before there was a plan" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 
@@ -436,7 +453,7 @@ def test_run_on_an_issue_is_sent_to_the_pull_request(lab: Lab, planned: bool) ->
     if planned:
         lab.propose()
     lab.say("grace", issue, "/run")
-    assert "`/run` belongs on the pull request" in lab.last(issue)
+    assert "comment on the pull request" in lab.last(issue)
     assert lab.trainer.submissions == []
 
 
@@ -446,7 +463,7 @@ def test_run_by_a_stranger_says_who_may(lab: Lab) -> None:
     for who in ("sam", "ada"):
         lab.say(who, pull, "/run")
         assert f"`/run` by {who}" in lab.last(pull)
-        assert "Only people with the role `maintain` or `admin` may say `/run`" in lab.last(pull)
+        assert "Only people with the role `maintain` or `admin` may use `/run`" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 

@@ -129,7 +129,7 @@ def test_retry_is_refused_to_who_may_not_and_after_a_push(lab: Lab) -> None:
     lab.settle()
     press(lab, "grace", check(lab), "retry")
     lab.settle()
-    assert "The branch has moved on" in lab.last(pull)
+    assert "The branch has moved from" in lab.last(pull)
     assert len(results(lab)) == 1
 
 
@@ -141,7 +141,7 @@ def test_re_plan_looks_at_the_branch_once_more(lab: Lab) -> None:
     press(lab, "grace", run, "replan")
     lab.settle()
     assert lab.last(pull).startswith("### Plan 2:")
-    assert "plan 2 has taken its place" in lab.comments(pull)[0]
+    assert "replaced by plan 2" in lab.comments(pull)[0]
     press(lab, "grace", run, "replan")
     lab.settle()
     assert len(lab.records("plans")) == 2

@@ -68,7 +68,7 @@ def test_a_clean_file_gets_a_green_check_and_a_corrected_one_is_checked_anew(lab
     assert checks(lab) == [(head, "failure")]
     (said,) = lab.comments(pull)
     assert f"| `{PATH}` | 1 | `training_hardware_flops` |" in said
-    assert "its chips could do in its time are 7.344e\\+17" in said
+    assert "its chips can compute in its time are 7.344e\\+17" in said
     lab.say("sam", pull, "Hm.")
     assert len(checks(lab)) == len(lab.comments(pull)) == 1
     push(lab, results(CLEAN))
@@ -81,7 +81,7 @@ def test_a_clean_file_gets_a_green_check_and_a_corrected_one_is_checked_anew(lab
 
 def test_a_file_that_cannot_be_read_is_told_and_strangers_words_are_no_markup(lab: Lab) -> None:
     pull = enter(lab, b'{"runs": [{"run_info": {"<img src=x>@grace": 1}}]}')
-    assert "it cannot be taken" in lab.last(pull)
+    assert "cannot be read" in lab.last(pull)
     push(lab, results(EVIL))
     push(lab, b" " * (results_entries.MAX_BYTES + 1))
     assert "is larger than 1,000,000 bytes" in lab.last(pull)
@@ -100,7 +100,7 @@ def test_results_that_are_taken_back_end_with_a_neutral_check_that_says_so(lab: 
     assert checks(lab)[1][0] == head
     first, last = lab.comments(pull)
     assert first.startswith("<details>")
-    assert f"`{head[:12]}` takes its results file back" in last
+    assert f"Commit `{head[:12]}` removes the results file" in last
     lab.clock.advance(5)
     lab.sandbox.commit("ada", "entry", {"notes.md": b"Still later."}, "Notes")
     lab.settle()
@@ -122,9 +122,7 @@ def test_a_merge_brings_rows_and_a_wandb_run_on_the_board_is_not_entered_again(l
     lab.settle()
     assert rows(lab) == [PATH]
     push(lab, results(CLEAN) + b"\n", "speedrun_results.json", branch="copy")
-    assert f"its W&amp;B run is on the board already, as {PATH}".replace("_", "\\_") in lab.last(
-        other
-    )
+    assert f"its W&amp;B run is already entered as {PATH}".replace("_", "\\_") in lab.last(other)
     assert [conclusion for _, conclusion in checks(lab)] == ["success", "success", "failure"]
 
 

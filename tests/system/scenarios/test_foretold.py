@@ -61,7 +61,9 @@ def test_a_ladder_is_judged_by_its_forms_and_then_foretells_the_next_size(lab: L
     issue = lab.preregister(form_body(predictions=PREDICTIONS))
     assert "by `eval/bpb` the order is `t32`, `t16`, `t8`, best first" in lab.last(issue)
     ladder = propose(lab, "ladder", declared(*SIZES))
-    assert "No forecast: no run of the lab has a figure to begin with" in lab.last(ladder)
+    assert "No forecast: it needs 3 smaller sizes of the same recipe on this text" in lab.last(
+        ladder
+    )
     lab.say("grace", ladder, "/run")
     verdict = lab.last(issue)
     assert "✅ 2 confirmed · ❌ 1 refuted" in verdict
@@ -71,13 +73,13 @@ def test_a_ladder_is_judged_by_its_forms_and_then_foretells_the_next_size(lab: L
 
     larger = propose(lab, "larger", declared(64).replace("preregistration: 1\n", ""))
     plan = lab.last(larger)
-    assert "The lab's own forecast of a run, from its records (90 % intervals" in plan
+    assert "The lab's forecast, from its earlier runs (90 % intervals" in plan
     assert "| `t64` | 2.2" in plan
-    assert "5 sizes, 15 runs; it is 2 times the largest" in plan
+    assert "15 runs of 5 sizes; this arm takes 2 times the compute of the largest" in plan
     lab.say("grace", larger, "/run")
     result = lab.last(larger)
-    assert "The lab's forecast held (90 % intervals)" in result
+    assert "The score is inside the 90 % interval of the lab's forecast" in result
     assert "inside, " in result
 
     again = propose(lab, "again", declared(64).replace("preregistration: 1\n", ""))
-    assert "No forecast: it has been run, as x" in lab.last(again)
+    assert "No forecast: the lab has already run it, as x" in lab.last(again)

@@ -117,7 +117,7 @@ def test_a_file_that_is_broken_permits_nothing_and_starts_nothing_until_it_is_me
     pull = lab.propose(ENTERS)
     decide(lab, {TRACKS: "tracks:\n  mine: {targt: 3}\n", DEVICES: "cpu: {prise: 1}\n"})
     lab.say("grace", pull, line(lab, pull))
-    assert f"Nobody may command runs until this is mended: {DEVICES}, line 1, " in lab.last(pull)
+    assert f"Nobody can command runs until this is fixed: {DEVICES}, line 1, " in lab.last(pull)
     assert lab.trainer.submissions == []
     other = lab.sandbox.commit("ada", "warm", {"experiments/warm/notes.md": b"More"}, "More")
     lab.settle()

@@ -81,7 +81,7 @@ def test_a_passed_gate_posts_the_next_rungs_plan_which_needs_its_own_run(
     lab.say("grace", pull, "/run")
     comments = lab.comments(pull)
     assert (
-        "**The gate of rung 1 of 2: passed.** For the loss of `n1`, `s1` would take"
+        "**Gate of rung 1 of 2: passed.** To reach the loss of `n1`, `s1` would need"
         in (comments[-2])
     )
     assert "The plan of rung 2 follows" in comments[-2]
@@ -93,8 +93,8 @@ def test_a_passed_gate_posts_the_next_rungs_plan_which_needs_its_own_run(
     assert first["code"] != second["code"]
     assert len(runs(lab)) == 1, "nothing of rung 2 runs before somebody approves it"
     lab.say("grace", pull, f"/run {second['code']}")
-    assert "**The gate of rung 2 of 2: passed.**" in lab.last(pull)
-    assert "It was the last one." in lab.last(pull)
+    assert "**Gate of rung 2 of 2: passed.**" in lab.last(pull)
+    assert "This was the last rung." in lab.last(pull)
     assert len(runs(lab)) == 2
     assert len(plans(lab, pull)) == 2
 
@@ -141,8 +141,8 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     build(Store(lab.root / "store"), tmp_path / "site")
     page = tmp_path / "site" / "experiments" / f"{repository}-{issue}.html"
     said = Page(page).text
-    assert "4 rungs, of which this is the first" in said
-    assert "a lower rung of the ladder; the highest one counts" in said
+    assert "4 rungs; this is the first" in said
+    assert "a lower rung of the ladder; the highest rung counts" in said
     assert "✗ refuted the relative error of eval/bpb of n4" in said
 
 
@@ -201,9 +201,9 @@ def test_a_gate_that_is_not_passed_says_so_with_its_figures_and_posts_nothing_mo
     lab = lab_of(BETTER | {"n1": new})
     pull = lab.propose(DECLARED)
     lab.say("grace", pull, "/run")
-    assert f"**The gate of rung 1 of 2: {outcome}.** For the loss of `n1`" in lab.last(pull)
+    assert f"**Gate of rung 1 of 2: {outcome}.** To reach the loss of `n1`" in lab.last(pull)
     assert "90 % interval" in lab.last(pull)
-    assert "So no plan of a next rung is posted." in lab.last(pull)
+    assert "The bot posts no plan for the next rung." in lab.last(pull)
     assert len(plans(lab, pull)) == 1
     assert len(lab.records("plans")) == 1
 

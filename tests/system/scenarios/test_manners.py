@@ -95,7 +95,7 @@ def test_a_push_while_it_runs_is_shown_and_stops_nothing(lab: Lab) -> None:
     moved = lab.sandbox.commit("ada", "warm", {"README.md": b"more"}, "More")
     turn(lab, 60)
     status = next(c for c in lab.comments(pull) if "regatta: status." in c)
-    assert f"The branch was pushed to since, and is at `{moved[:12]}`" in status
+    assert f"The branch has moved to `{moved[:12]}`" in status
     finish(lab)
     assert [result["state"] for result in results(lab)] == ["done"]
 
@@ -107,7 +107,7 @@ def test_a_finished_execution_can_be_reproduced_and_is_compared(lab: Lab) -> Non
     found = results(lab)
     assert [result["state"] for result in found] == ["done", "done"]
     assert len(lab.records("runs")) == 12
-    told = next(body for body in lab.comments(pull) if "Run once more, beside `x" in body)
+    told = next(body for body in lab.comments(pull) if "Compared with `x" in body)
     assert "| `fast.s0` | " in told
 
 

@@ -137,8 +137,8 @@ def test_a_review_that_was_edited_or_may_have_been_is_to_be_typed_again(
     lab.clock.advance(600)
     lab.settle()
     assert results(lab) == lab.trainer.submissions == []
-    assert "type it again" in lab.last(pull)
-    assert "GitHub does not say that it was not" in lab.last(pull)
+    assert "Post it again" in lab.last(pull)
+    assert "it may have been edited since" in lab.last(pull)
 
 
 def test_a_job_that_leads_says_that_github_is_away(lab: Lab) -> None:

@@ -65,7 +65,7 @@ def test_a_restored_store_launches_and_posts_nothing_again(lab: Lab) -> None:
     lab.settle()
     new = lab.comments(2)[len(before) :]
     assert len(new) == 1
-    assert "A maintainer is asked to repeat" in new[0]
+    assert "Please repeat what you still want" in new[0]
     assert lab.comments(2)[: len(before)] == before
     assert lab.trainer.submissions == launched
     lab.die()

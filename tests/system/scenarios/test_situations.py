@@ -51,7 +51,7 @@ def test_a_removed_fork_changes_nothing_for_an_approved_commit(lab: Lab) -> None
     lab.sandbox.remove_fork("ada")
     lab.sandbox.comment("grace", pull, "/run")
     look(lab)
-    assert "has to name its plan" in lab.last(pull)
+    assert "needs the code of the plan" in lab.last(pull)
     tell(lab, "grace", pull, line(lab, pull))
     finish(lab)
     assert states(lab) == ["done"]
@@ -97,7 +97,7 @@ def test_nothing_starts_on_a_merged_pull_request(lab: Lab) -> None:
     lab.say("grace", pull, f"{line(lab, pull)}\n/plan\n/status")
     said = "".join(lab.comments(pull))
     assert "The pull request is closed" in said
-    assert "This pull request is closed; reopen it" in said
+    assert "This pull request is closed. Reopen it" in said
     assert "Nothing has run here yet" in said
     assert lab.trainer.submissions == []
 

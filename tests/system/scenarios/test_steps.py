@@ -94,7 +94,7 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     result = lab.last(pull)
     assert "✅ 1 confirmed" in result
     assert "| `fast` | 2.4050 ± 0.0071 | 2.4000, 2.4100 |" in result
-    assert "| `evaluate` | made |" in result
+    assert "| `evaluate` | done |" in result
     scored = {"fast.s0": 2.4, "fast.s1": 2.41, "slow.s0": 3.2, "slow.s1": 3.21}
     assert bpb(lab) == pytest.approx(scored)
 
@@ -124,7 +124,7 @@ def test_a_second_plan_says_what_is_cached_and_what_has_changed_and_why(lab: Lab
     assert f"{row} train.learning\\_rate 0.0003 → 0.001 |" in plan
     assert "input models: train/slow,seed=0, train/slow,seed=1 changed" in plan
     again = lab.last(proposed(lab, {"experiment.yaml": BUILT_IN}, "again"))
-    assert "**6 steps** (6 cached) · all made before: nothing to run\n" in again
+    assert "**6 steps** (6 cached) · all cached: nothing to run\n" in again
 
 
 def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) -> None:
@@ -134,9 +134,9 @@ def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) 
     tell(lab, "grace", pull, "/run")
     lab.trainer.advance(1 + 16 + 1)  # the text, one of the four runs, and a step of the next
     look(lab, 30)
-    status = next(body for body in lab.comments(pull) if "Making the steps" in body)
+    status = next(body for body in lab.comments(pull) if "Running the steps" in body)
     assert "2 of 6 steps" in status
-    assert "| `tokens` | made |" in status
+    assert "| `tokens` | done |" in status
     tell(lab, "grace", pull, "/status")
     assert "| running | 2 of 6 steps |" in lab.last(pull)
     lab.trainer.finish()
@@ -157,10 +157,10 @@ def test_an_alias_that_would_mean_something_else_stops_the_run_and_says_why(lab:
     other = other.replace("seq_len: 32}", "seq_len: 32, vocab_size: 300}")
     pull = proposed(lab, {"experiment.yaml": other}, "other")
     plan = lab.last(pull)
-    assert "**It cannot be started: an alias would mean something else.**" in plan
+    assert "**This plan cannot start:** an alias would change its meaning." in plan
     assert "`tokens`: tokenizer byte → bpe" in plan
     lab.say("grace", pull, "/run")
-    assert "`stdlib-2026-11` has a meaning since" in lab.last(pull)
+    assert "would change what `stdlib-2026-11` means" in lab.last(pull)
     assert executions(lab) == [begun]
 
 
@@ -168,13 +168,11 @@ def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab
     pull = proposed(lab, shipped())
     plan = lab.last(pull)
     assert "**6 steps** (6 new)" in plan
-    assert (
-        "**It cannot be started here yet.** It has code of its own (`compare`, `prepare`)" in plan
-    )
+    assert "**This plan cannot start here.** It has its own code (`compare`, `prepare`)" in plan
     lab.say("grace", pull, "/run")
     refusal = lab.last(pull)
     assert "**Not done:**" in refusal
-    assert "`regatta run experiments/wide-or-deep` runs it on your own machine" in refusal
+    assert "You can run it on yours: `regatta run experiments/wide-or-deep`" in refusal
     assert not lab.records("executions")
 
 
@@ -197,8 +195,8 @@ OWN = "def step(config, inputs, out): (out / 'a.txt').write_text('a')\n"
 @pytest.mark.parametrize(
     ("isolation", "said", "receipt"),
     [
-        ("bubblewrap", "(`a`) would run isolated: without network", "bubblewrap "),
-        ("trusted", "(`a`) would run isolated by nothing", "none: the operator trusts"),
+        ("bubblewrap", "(`a`) would run in isolation (bubblewrap), without network", "bubblewrap "),
+        ("trusted", "(`a`) would run without isolation", "none: the operator trusts"),
     ],
 )
 def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
@@ -213,7 +211,7 @@ def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
         assert "\n/run " in lab.last(pull)
         assert not lab.records("executions")
         lab.say("grace", pull, "/run")
-        assert "| `a` | made |" in lab.last(pull)
+        assert "| `a` | done |" in lab.last(pull)
         found = lab.records("executions")
         begun = next(one for path, one in found.items() if path.endswith("/execution.json"))
         assert begun["isolation"] == isolation
@@ -252,7 +250,7 @@ def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) 
         trainer.make_steps = really_made
         pull = proposed(lab, files)
         lab.say("grace", pull, "/run")
-        assert "| `a` | made |" in lab.last(pull)
+        assert "| `a` | done |" in lab.last(pull)
 
 
 def test_a_python_declaration_is_read_from_its_lock_and_not_run(lab: Lab, tmp_path: Path) -> None:

@@ -211,10 +211,12 @@ def test_an_issue_a_plan_an_approval_and_the_verdict_where_the_question_was_aske
         assert lab.comments(pull)[-2].startswith("### 🏁 Done")
         first, second, third = [line for line in lab.last(pull).splitlines() if line][:3]
         assert first == "## ✅ 1 confirmed · ❌ 1 refuted"
-        assert second.startswith(
-            "✅ **Confirmed:** `eval/bpb` of `fast` minus `slow` is **< -0.05**"
+        assert second == (
+            "✅ **Confirmed**: `fast` beats `slow` by **0.8000 bits per byte** (95 % CI 0.8000 to "
+            "0.8000, 3 seeds, beyond 2 SE). ada predicted: by more than 0.05, 80\u00a0%\u00a0sure."
         )
-        assert third.startswith("❌ **Refuted:** `eval/bpb` of `fast` is **1 ± 0.2**")
+        assert third.startswith("❌ **Refuted**: `fast` scores **")
+        assert "ada predicted: within 1 ± 0.2, " in third
         assert "| `fast` | 2.410 ± 0.010 | 2.4000, 2.4100, 2.4200 |" in lab.last(pull)
         picture = re.search(r"!\[.*?\]\((http\S+/raw/([0-9a-f]{40})/(\S+\.png))\)", lab.last(pull))
         assert picture
@@ -271,7 +273,7 @@ def test_a_push_after_the_plan_voids_a_bare_run(lab: Lab) -> None:
     new = push(lab, EXPERIMENT.replace("0.003,", "0.004,"), settle=False)
     lab.say("grace", pull, "/run")
     refusal = next(c for c in lab.comments(pull) if c.startswith("**Not done:**"))
-    assert "The branch has moved on" in refusal
+    assert "The branch has moved from" in refusal
     assert old[:12] in refusal
     assert new[:12] in refusal
     assert any(c.startswith("### Plan 2:") and new in c for c in lab.comments(pull))
@@ -313,7 +315,7 @@ def test_a_push_between_approval_and_launch_voids_it_visibly(slow_lab: Lab) -> N
     assert lab.trainer.submissions == []
     assert results(lab)[0]["state"] == "voided"
     (told,) = [c for c in lab.comments(pull) if c.startswith("## 🛑 Not started")]
-    assert "the branch has moved on" in told
+    assert "the branch has moved from" in told
     run = next(r for r in lab.sandbox.world.checks.values() if execution in r.name)
     assert (run.status, run.conclusion) == ("completed", "cancelled")
     assert lab.labels(1) == ["experiment: planned"]
@@ -336,7 +338,7 @@ def test_an_approver_who_loses_the_role_before_the_launch_has_approved_nothing(
     lab.trainer.reachable = True
     lab.settle()
     assert lab.trainer.submissions == []
-    assert "grace may no longer approve (role `write`)" in lab.last(pull)
+    assert "grace is no longer allowed to approve (role: `write`)" in lab.last(pull)
     assert results(lab)[0]["state"] == "voided"
 
 
@@ -350,7 +352,7 @@ def test_a_pull_request_closed_before_the_launch_is_not_launched(slow_lab: Lab) 
     lab.trainer.reachable = True
     lab.settle()
     assert lab.trainer.submissions == []
-    assert "Because the pull request is closed" in lab.last(pull)
+    assert "The approval no longer held: the pull request is closed" in lab.last(pull)
     lab.say("grace", pull, "/run")
     assert "The pull request is closed" in lab.last(pull)
 
@@ -373,7 +375,7 @@ def test_a_command_in_the_same_second_as_the_plan_is_refused(lab: Lab) -> None:
     pull = lab.propose(reading=0)
     lab.sandbox.comment("grace", pull, "/run")
     lab.settle()
-    assert "There was no plan yet when this was written" in lab.last(pull)
+    assert "This was written before there was a plan" in lab.last(pull)
     assert lab.trainer.submissions == []
     lab.say("grace", pull, "/run")
     assert results(lab)[0]["state"] == "done"
@@ -387,7 +389,7 @@ def test_a_second_run_of_the_same_plan_is_refused_and_names_the_execution(slow_l
     pull = begun(lab)
     (execution,) = executions(lab)
     tell(lab, "grace", pull, "/run")
-    assert f"This plan has its execution already: `{execution}` is running" in lab.last(pull)
+    assert f"This plan already has an execution: `{execution}` is running" in lab.last(pull)
     finish(lab)
     lab.say("grace", pull, "/run")
     assert f"`{execution}` is done" in lab.last(pull)
@@ -504,7 +506,7 @@ def test_cancel_takes_the_id_of_an_execution(slow_lab: Lab) -> None:
     lab.settle()
     assert results(lab)[0]["state"] == "cancelled"
     tell(lab, "grace", pull, f"/cancel {execution}")
-    assert f"`{execution}` has ended, or is being stopped, already" in lab.last(pull)
+    assert f"`{execution}` has ended already, or is being stopped" in lab.last(pull)
 
 
 def test_cancel_where_nothing_runs_says_so(lab: Lab) -> None:
@@ -576,9 +578,9 @@ def test_a_near_miss_and_a_command_in_a_quote_are_answered_with_a_hint(lab: Lab)
     lab.preregister()
     pull = lab.propose()
     lab.say("grace", pull, "/cancle")
-    assert "`/cancle` is no command here; did you mean `/cancel`?" in lab.last(pull)
+    assert "`/cancle` is not a command. Did you mean `/cancel`?" in lab.last(pull)
     lab.say("grace", pull, "/RUN")
-    assert "`/RUN` is no command here; did you mean `/run`?" in lab.last(pull)
+    assert "`/RUN` is not a command. Did you mean `/run`?" in lab.last(pull)
     lab.say("grace", pull, "> Shall I?\n/run")
     assert "Leave an empty line before the command" in lab.last(pull)
     assert lab.trainer.submissions == []
@@ -621,7 +623,7 @@ def test_a_flood_of_commands_in_one_comment_has_few_answers(lab: Lab) -> None:
     before = len(lab.comments(pull))
     lab.say("sam", pull, "/help\n" * 2000)
     assert len(lab.comments(pull)) == before + 6
-    assert "Only the first 5 commands of a comment count" in lab.last(pull)
+    assert "I follow only the first 5 commands of a comment" in lab.last(pull)
 
 
 # ── Preregistrations ─────────────────────────────────────────────────────────────────────────
@@ -646,8 +648,8 @@ def test_two_executions_under_one_preregistration_each_have_a_verdict(lab: Lab) 
     assert [result["state"] for result in results(lab)] == ["done", "done"]
     verdicts = [c for c in lab.comments(issue) if c.startswith("## ")]
     assert len(verdicts) == 2
-    assert f"are in #{pull} " in verdicts[0]
-    assert f"are in #{second} " in verdicts[1]
+    assert f"receipt: #{pull} " in verdicts[0]
+    assert f"receipt: #{second} " in verdicts[1]
     assert lab.labels(issue) == ["experiment: done"]
 
 
@@ -694,7 +696,7 @@ def test_an_issue_that_is_no_preregistration_gets_no_word(lab: Lab) -> None:
 
 def test_without_a_preregistration_there_are_figures_and_no_verdict(lab: Lab) -> None:
     pull = lab.propose(EXPERIMENT.replace("preregistration: 1\n", ""))
-    assert "no preregistration, so there will be figures and no verdict" in lab.last(pull)
+    assert "no preregistration: it will get scores, but no verdict" in lab.last(pull)
     lab.say("grace", pull, "/run")
     assert lab.last(pull).startswith("## 🏁 Done")
     assert results(lab)[0]["verdicts"] == []
@@ -708,9 +710,7 @@ def test_one_more_arm_is_all_that_is_trained_and_the_comments_say_what_was_made_
     finish(lab)
     (first,) = executions(lab)
     push(lab, EXPERIMENT + "  hot: {train: {learning_rate: 0.01}}\n")
-    assert "**9 runs** (3 arms × 3 seeds), 6 made before · 3 to train, 3,072 tokens" in lab.last(
-        pull
-    )
+    assert "**9 runs** (3 arms × 3 seeds), 6 cached · 3 to train, 3,072 tokens" in lab.last(pull)
     lab.trainer.pace = 0
     lab.clock.advance(READING)
     tell(lab, "grace", pull, "/run")
@@ -720,12 +720,12 @@ def test_one_more_arm_is_all_that_is_trained_and_the_comments_say_what_was_made_
     assert "| `slow.s0` | 16 / 16 | 2.273 |" in lab.last(pull), "as it was trained before"
     finish(lab)
     assert lab.trainer.of("t1").steps == 3 * 16
-    assert f"6 of 9 runs had been made before, by `{first}`." in lab.last(pull)
+    assert f"6 of 9 runs were cached (from `{first}`." in lab.last(pull)
     assert "| `hot` | 3.210 ± 0.010 | 3.2000, 3.2100, 3.2200 |" in lab.last(pull)
     assert "| `slow` | 3.210 ± 0.010 | 3.2000, 3.2100, 3.2200 |" in lab.last(pull)
     assert "+ arms.hot\n```" in lab.last(pull), "what differs is said of arms, once"
     push(lab, EXPERIMENT)
-    assert "**6 runs** (2 arms × 3 seeds) · all made before: nothing to run\n" in lab.last(pull)
+    assert "**6 runs** (2 arms × 3 seeds) · all cached: nothing to run\n" in lab.last(pull)
 
 
 # ── When things break ────────────────────────────────────────────────────────────────────────
@@ -739,8 +739,8 @@ def test_a_lost_attempt_is_told_and_the_next_one_goes_on(
     pull = lab.propose()
     lab.say("grace", pull, "/run")
     (status,) = [c for c in lab.comments(pull) if "<!-- regatta: status." in c]
-    assert "Attempt `t1` was lost (its job died)" in status
-    assert "goes on from its last checkpoint" in status
+    assert "Attempt `t1` was lost (its job crashed)" in status
+    assert "continues from the last checkpoint" in status
     assert lab.trainer.of("t2").steps == 96 - 40
     assert results(lab)[0]["state"] == "done"
     assert bpb(lab) == pytest.approx(HONEST)
@@ -752,7 +752,7 @@ def test_three_lost_attempts_fail_the_execution(lab_with: Callable[[StubRay], La
     pull = lab.propose()
     lab.say("grace", pull, "/run")
     assert results(lab)[0]["state"] == "failed"
-    assert "4 attempts were lost, the last 3 of them without getting further" in lab.last(pull)
+    assert "4 attempts were lost, the last 3 of them without progress" in lab.last(pull)
     assert len(lab.trainer.submissions) == 4, "the first one made the tokens"
     assert checks(lab, pull)[-1][1:] == ("completed", "failure")
     assert lab.labels(1) == ["experiment: failed"]
@@ -811,7 +811,7 @@ def test_when_every_run_diverges_the_execution_failed(
     lab.preregister()
     pull = lab.propose()
     lab.say("grace", pull, "/run")
-    assert "**Failed:** no run was trained to its end" in lab.last(pull)
+    assert "**Failed:** no run finished training" in lab.last(pull)
     assert lab.last(pull).count("at step 1") == 6
     assert lab.labels(1) == ["experiment: failed"]
     assert bpb(lab) == {}
@@ -837,8 +837,8 @@ def test_what_a_hostile_job_claims_is_named_and_changes_no_figure(
     pull = lab.propose()
     lab.say("grace", pull, "/run")
     answer = lab.last(pull)
-    assert "**Not believed:**" in answer
-    assert named in answer.partition("**Not believed:**")[2].partition("<details>")[0]
+    assert "**Rejected reports:**" in answer
+    assert named in answer.partition("**Rejected reports:**")[2].partition("<details>")[0]
     for run, value in bpb(lab).items():
         assert value == pytest.approx(HONEST[run])
     for fact in lab.records("runs").values():

@@ -81,7 +81,7 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
 ) -> None:
     # Somebody measures first; of the spread between seeds nothing is known then.
     earlier = propose(lab, "earlier", EARLIER)
-    assert "is not known beforehand: the lab has seen too few such runs" in lab.last(earlier)
+    assert "Power unknown: the lab has run fewer than 3 comparable arms" in lab.last(earlier)
     lab.say("grace", earlier, "/run")
 
     # The seal, and a plan that says what its design can tell.
@@ -91,10 +91,10 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
     (record,) = lab.records(f"plans/700001/{pull}").values()
     assert record["spread"] == pytest.approx({"deviation": 0.02, "arms": 3, "freedom": 6})
     plan = lab.last(pull)
-    assert "With 3 seeds, the smallest difference between two arms that would show is 0.092" in plan
-    assert "spread for such runs, 0.020 between seeds" in plan
-    assert "Prediction 1: it asks for less than can be seen (0.050)" in plan
-    assert "⚠️ Prediction 2: it asks for less than can be seen: where the true difference is" in plan
+    assert "Power: with 3 seeds, two arms have to differ by 0.092" in plan
+    assert "comparable runs: 0.020" in plan
+    assert "Prediction 1: too small an effect (0.050)" in plan
+    assert "⚠️ Prediction 2: too narrow for this design. If the true difference is" in plan
 
     # The issue is edited, and an approval leaves a seed out.
     lab.sandbox.edit_issue(
@@ -108,12 +108,12 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
     execution = executions(lab)[-1]
     for said in (lab.last(issue), lab.last(pull)):
         assert said.startswith("## ✅ 1 confirmed · ◻️ 1 inconclusive")
-        assert "**< -0.05**" in said
-        assert "**Not as sealed:** the issue was edited once after it was sealed" in said
+        assert "by more than 0.05" in said
+        assert "**Differs from the seal:** the issue was edited once after it was sealed" in said
         assert '-- {metric: eval/bpb, arm: fast, versus: slow, expect: "< -0.05"' in said
         assert '+- {metric: eval/bpb, arm: fast, versus: slow, expect: "< 0.05"' in said
-        assert "**Not as sealed:** Of the plan's 3 seeds it leaves out 1." in said
-        assert "each figure is the mean over the seeds 0, 2" in said
+        assert "**Differs from the seal:** It leaves out 1 of 3 seeds: 1." in said
+        assert "each score is the mean over the seeds 0, 2" in said
 
     # And the calibration is of what was sealed.
     page, twin = calibration(lab)
@@ -123,7 +123,7 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
     ]
     assert "ada 0.040 1 1" in page.text, "(0.8 − 1)²; the inconclusive one scores nothing"
     text = execution_page(lab, execution).text
-    assert "Not as sealed The issue was edited once after it was sealed" in text
+    assert "Differences from the seal The issue was edited once after it was sealed" in text
     assert 'expect: "< 0.05"' in text
 
 
@@ -141,9 +141,10 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     lab.settle()
     lab.say("grace", pull, "/reproduce")
     again = lab.last(issue)
-    assert again.startswith("## Run again: ✅ 1 confirmed")
+    assert again.startswith("## Re-run: ✅ 1 confirmed")
     assert (
-        f"**This changes no verdict** (run again). What counts for #{issue} is `{counted}`" in again
+        f"**This does not change the verdict of #{issue}** (a re-run). The execution that counts "
+        f"is `{counted}`" in again
     )
     assert 'expect: "> -0.05"' in again
 
@@ -153,7 +154,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     # Another design does, in another pull request.
     other = EXPERIMENT.replace("learning_rate: 0.003,", "learning_rate: 0.03,")
     third = propose(lab, "hotter", other.replace("[0, 1, 2]", "[6, 7, 8]"))
-    assert f"sealed the design, that of `{counted}`, and this is another one" in lab.last(third)
+    assert f"sealed another design (execution `{counted}`)" in lab.last(third)
     lab.say("grace", third, "/run")
     _, _, seeds, hotter = executions(lab)
     for said, id, line in (
@@ -164,29 +165,31 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     ):
         heading, _, rest = said.partition("\n\n")
         assert heading == "## Exploratory: ❌ 2 refuted"
-        assert rest.startswith("**This changes no verdict** (exploratory: another design")
-        assert f"the design is another one than that of `{counted}`" in said
+        assert rest.startswith(
+            f"**This does not change the verdict of #{issue}** (exploratory: its"
+        )
+        assert f"the design is not that of `{counted}`" in said
         assert line in said
         assert f"| `{counted}` | #{pull}, plan 1 | done |" in said
         assert "**counts**" in next(x for x in said.splitlines() if f"| `{counted}`" in x)
         row = next(x for x in said.splitlines() if x.startswith(f"| `{id}`"))
-        assert "exploratory: another design than the sealed one" in row
+        assert "exploratory: its design is not the sealed one" in row
 
     # Every verdict is shown, and the score is that of the first.
     after, twin = calibration(lab)
     assert [one["counts"] for one in twin] == [False] * 6 + [True] * 2
-    assert after.text.count("exploratory: another design than the sealed one") == 4
+    assert after.text.count("exploratory: its design is not the sealed one") == 4
     board = Page(lab.root / "site" / "leaderboards.html").text
-    assert board.count("exploratory: another design than the sealed one") == 4
-    assert board.count("(run again)") == 2
+    assert board.count("exploratory: its design is not the sealed one") == 4
+    assert board.count("(a re-run)") == 2
     front = Page(lab.root / "site" / "index.html").text
-    assert front.count("do not count: exploratory: another design than the sealed one") == 2
+    assert front.count("do not count: exploratory: its design is not the sealed one") == 2
     score = "ada 0.040 1 1"
     assert score in before.text
     assert score in after.text
     page = execution_page(lab, hotter).text
-    assert f"what counts for the predictions is execution {counted}" in page
-    assert page.count("exploratory: another design than the sealed one") == 3
+    assert f"The execution that counts is {counted}" in page
+    assert page.count("exploratory: its design is not the sealed one") == 3
     assert "+ seeds: 6, 7, 8" in page
 
 
@@ -205,7 +208,7 @@ def test_a_verdict_lists_what_was_cancelled_and_what_failed_before_it(tmp_path: 
         lab.trainer.pace = None
         lab.trainer.diverge = {"fast.s1": 3}
         lab.say("grace", pull, "/retry")
-        assert "of 6 runs 1 have no figure: `fast.s1`" in lab.last(issue)
+        assert "1 of 6 runs have no score: `fast.s1`" in lab.last(issue)
         lab.trainer.diverge = {}
         lab.say("grace", pull, "/reproduce")
         first, second, third = executions(lab)
@@ -231,15 +234,13 @@ def test_a_prediction_of_what_has_been_measured_already_scores_nothing(lab: Lab)
     again = propose(
         lab, "warm", EXPERIMENT.replace("preregistration: 1", f"preregistration: {issue}")
     )
-    assert f"is of runs that `{looked}` had begun before that was sealed" in lab.last(again)
+    assert f"Execution `{looked}` began the same runs before" in lab.last(again)
     lab.say("grace", again, "/run")
     for said in (lab.last(issue), lab.last(again)):
-        assert said.startswith("## Begun before the seal: ✅ 1 confirmed")
-        assert f"of 6 runs 6 had been begun before the seal, in `{looked}`" in said
-        assert f"**This decides nothing for #{issue}** (its runs had been begun before" in said
+        assert said.startswith("## Began before the seal: ✅ 1 confirmed")
+        assert f"6 of 6 runs began before the seal, in `{looked}`" in said
+        assert f"**This does not decide #{issue}** (its runs began before" in said
     page, twin = calibration(lab)
     assert [one["counts"] for one in twin] == [False, False]
     assert "ada 0.040" not in page.text
-    assert (
-        "its runs had been begun before the seal" in execution_page(lab, executions(lab)[-1]).text
-    )
+    assert "its runs began before the seal" in execution_page(lab, executions(lab)[-1]).text

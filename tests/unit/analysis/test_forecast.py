@@ -105,7 +105,7 @@ def test_the_interval_of_a_run_holds_it_at_least_as_often_as_it_says() -> None:
         ({"text": "another"}, "on different texts"),
         ({"targets": 512}, "different numbers of tokens"),
         ({"recipe": "another"}, "differ in more than a size"),
-        ({"config": "another"}, "are of one size and differ in something else"),
+        ({"config": "another"}, "have the same size but differ in something else"),
         ({"model_flops": 2e20, "tokens": 1.0}, "fewer parameters or tokens"),
     ],
 )
@@ -120,7 +120,7 @@ def test_runs_that_are_no_ladder_of_one_dial_are_refused_in_words(
 def test_an_unmeasured_quantity_is_no_axis() -> None:
     found = forecast([point(size) for size in SIZES], 1e21, axis="hardware_flops")
     assert isinstance(found, Refusal)
-    assert "nobody measured the hardware FLOPs of x.w16.s0" in found.words
+    assert "the hardware FLOPs of x.w16.s0" in found.words
 
 
 def test_too_few_rungs_and_losses_that_do_not_fall_are_refused_in_words() -> None:
@@ -130,7 +130,7 @@ def test_too_few_rungs_and_losses_that_do_not_fall_are_refused_in_words() -> Non
     for found, words in (
         (few, "2 different C are too few"),
         (flat, "the losses do not fall"),
-        (none, "run some smaller sizes first"),
+        (none, "the store has none"),
     ):
         assert isinstance(found, Refusal)
         assert words in found.words

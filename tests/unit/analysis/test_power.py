@@ -63,12 +63,12 @@ def test_the_smallest_tolerance_is_confirmed_four_times_in_five(seeds: int) -> N
 @pytest.mark.parametrize(
     ("expect", "versus", "too_little", "words"),
     [
-        ("< -0.2", "slow", False, "below −0.246, refuted where it is above −0.154"),
-        ("> 0.01", "slow", True, "asks for less than can be seen (0.010)"),
-        ("< 0", "slow", False, "where the true difference is below −0.046"),
-        ("< 2.0", None, False, "where the true mean is below 1.967"),
-        ("1.9 ± 0.1", None, False, "where the true mean is 1.9, ± 0.037 would do"),
-        ("1.9 ± 0.01", None, True, "asks for less than can be seen"),
+        ("< -0.2", "slow", False, "below −0.246, refuted if it is above −0.154"),
+        ("> 0.01", "slow", True, "too small an effect (0.010)"),
+        ("< 0", "slow", False, "if the true difference is below −0.046"),
+        ("< 2.0", None, False, "if the true mean is below 1.967"),
+        ("1.9 ± 0.1", None, False, "if the true mean is 1.9, ± 0.037 is enough"),
+        ("1.9 ± 0.01", None, True, "too narrow for this design"),
     ],
 )
 def test_the_detectable_difference_is_stated_per_prediction(
@@ -84,7 +84,7 @@ def test_the_detectable_difference_is_stated_per_prediction(
 
 
 def test_an_unknown_power_is_stated() -> None:
-    assert "is not known beforehand" in power.known(None, 3)
+    assert "Power unknown" in power.known(None, 3)
     assert "every prediction stays inconclusive" in power.known(SPREAD, 1)
     plan = synthetic.plan()
     assert power.of_such_runs(plan, []) is None

@@ -115,7 +115,7 @@ def test_a_missing_run_makes_an_execution_incomplete_and_it_is_named() -> None:
     found = reviewed(ran(1, figures=left), ran(2))
     assert [one.why_not for one in found.weighed] == ["incomplete", None]
     first, second = (found.deviations(one.outcome.execution.id) for one in found.weighed)
-    assert [one.what for one in first] == ["of 6 runs 1 have no figure: `fast.s2`."]
+    assert [one.what for one in first] == ["1 of 6 runs have no score: `fast.s2`."]
     assert second == ()
 
 
@@ -230,7 +230,7 @@ def test_another_design_is_shown_with_what_differs() -> None:
     arms = {"fast": planned_arm(rate=1e-2, steps=32), "medium": planned_arm()}
     found = reviewed(ran(1), ran(2, arms=arms, seeds=(4, 5), text="wiki"))
     (said, *_) = found.deviations(found.weighed[1].outcome.execution.id)
-    assert said.what == f"the design is another one than that of `{record.execution_id('1')}`."
+    assert said.what == f"the design is not that of `{record.execution_id('1')}`."
     for line in (
         "- arms.fast.train.num_train_steps: 16",
         "+ arms.fast.train.num_train_steps: 32",
@@ -250,7 +250,7 @@ def test_another_design_is_shown_with_what_differs() -> None:
 
 def test_a_review_lists_what_the_approval_left_out() -> None:
     one = ran(1)
-    words = "Of the plan's 3 seeds it leaves out 2."
+    words = "It leaves out 1 of 3 seeds: 2."
     narrowed = one.execution.model_copy(update={"deviations": (words,)})
     found = reviewed(Outcome(narrowed, one.result, one.figures))
     assert [x.what for x in found.deviations(narrowed.id)] == [words]
@@ -260,7 +260,7 @@ def test_other_predictions_than_the_sealed_ones_are_shown_and_decide_nothing() -
     found = reviewed(ran(1, predictions=[synthetic.prediction("< 0")]), ran(2))
     assert [one.why_not for one in found.weighed] == [which_runs_count.OTHERWISE_JUDGED, None]
     (said,) = found.deviations(record.execution_id("1"))
-    assert said.what.startswith("the plan was judged by other predictions")
+    assert said.what.startswith("the predictions of the plan are not the sealed ones")
     assert "-eval/bpb of fast minus slow is < -0.05, 80 % sure" in said.diff
     assert "+eval/bpb of fast minus slow is < 0, 80 % sure" in said.diff
 
@@ -285,14 +285,14 @@ def test_an_edit_is_shown_with_its_difference_from_what_was_sealed() -> None:
 def test_an_edit_that_was_taken_back_is_said_and_has_no_difference() -> None:
     found = deviation(edit("Something else"), edit(TEXT, 2))
     assert "edited 2 times" in found.what
-    assert "reads again as it was sealed" in found.what
-    assert "In between it read otherwise" in found.what
+    assert "Its text is again the sealed one" in found.what
+    assert "There were other versions in between" in found.what
     assert found.diff == ()
 
 
 def test_an_edit_from_before_texts_were_kept_is_said_without_a_difference() -> None:
     found = deviation(edit(None))
-    assert "there is only the digest" in found.what
+    assert "have only the digest" in found.what
     assert found.diff == ()
 
 
@@ -343,8 +343,8 @@ def test_a_run_from_before_the_seal_does_not_test_a_prediction() -> None:
     assert found.weighed[0].why_not == which_runs_count.KNOWN
     (said,) = found.deviations(record.execution_id("1"))
     assert said.what == (
-        f"of 6 runs 6 had been begun before the seal, in `{looked.execution.id}`: what "
-        "prediction 1 speaks of may have been known, and scores nothing."
+        f"6 of 6 runs began before the seal, in `{looked.execution.id}`. So the result of "
+        "prediction 1 may have been known; it does not count."
     )
 
 
@@ -353,7 +353,7 @@ def test_a_known_baseline_is_said_and_what_is_new_is_judged() -> None:
     assert found.counted
     assert found.counted.known == frozenset()
     (said,) = found.deviations(record.execution_id("1"))
-    assert said.what.startswith("of 6 runs 3 had been begun before the seal")
+    assert said.what.startswith("3 of 6 runs began before the seal")
     assert (
         after(ran(-9, arms=OTHER, seeds=(7, 8)), ran(1)).deviations(record.execution_id("1")) == ()
     )

@@ -60,11 +60,11 @@ def test_the_noise_of_speeds_is_in_the_interval() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (([1.6, None, 1.6], [1.5, 1.5, 1.5]), "a run has no figure"),
+        (([1.6, None, 1.6], [1.5, 1.5, 1.5]), "a run has no score"),
         (([1.6] * 3, [1.5] * 3, (None, 9e3)), "a run reported no tokens per second"),
-        (([1.6] * 3, [0.5] * 3), "is not above the law's floor of 0.6000"),
-        (([9.0, 1.6, 1.6], [0.6 + 1e-9] * 3), "bound no speed-up"),
-        (([1.6] * 3, [1.5] * 3, (1e-300, 1e300)), "lie too far apart"),
+        (([1.6] * 3, [0.5] * 3), "is not above the floor of 0.6000"),
+        (([9.0, 1.6, 1.6], [0.6 + 1e-9] * 3), "give no finite speed-up"),
+        (([1.6] * 3, [1.5] * 3, (1e-300, 1e300)), "differ too much"),
     ],
 )
 def test_a_gate_that_cannot_be_computed_is_inconclusive_with_a_reason(

@@ -111,7 +111,7 @@ def test_the_command_writes_the_file_and_says_where(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["results", execution.id, *at])
     assert done.exit_code == 0, done.output
     assert len(speedrun_file.read(out.read_bytes())) == 1
-    assert "bits per byte are of the validation text that each description names" in done.stderr
+    assert "each description names the validation text of its bits per byte" in done.stderr
     assert CliRunner().invoke(app, ["results", "x" + "0" * 16, *at]).exit_code == 2
     out.write_text("mine")
     for place, words in (

@@ -189,7 +189,7 @@ def test_a_wandb_run_is_entered_once_however_its_page_is_linked() -> None:
     again = entry(wandb_run_link="http://www.wandb.ai/team/project/runs/abc123/overview?x=1")
     found = speedrun_file.audit({"ada/130m": entry(), "sam/130m": again, "eve/130m": entry()})
     assert [finding.rule for finding in found] == ["twice"] * 3
-    assert found[0].words == "its W&B run is also that of sam/130m, eve/130m"
+    assert found[0].words == "it has the same W&B run as sam/130m, eve/130m"
     other = entry(wandb_run_link="https://wandb.ai/team/project/runs/abc1234")
     assert speedrun_file.audit({"ada/130m": entry(), "sam/130m": other}) == []
     assert (
@@ -239,8 +239,8 @@ def _file(*runs: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"{", "no JSON"),
-        (b"[" * 10_000, "no JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 10_000, "not JSON"),
         (b"[]", 'no list "runs"'),
         (b'{"runs": []}', 'no list "runs"'),
         (b'{"runs": [3]}', r'runs\[0\] has no "run_info"'),

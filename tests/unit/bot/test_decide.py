@@ -236,7 +236,7 @@ def test_two_runs_are_answered_one_after_the_other() -> None:
     thread = replace(thread, executions=(ran(started=True),))
     (second,) = [w for w in of_kind(Write, thread) if w.path.startswith("approvals/")]
     assert second.path == "approvals/7/2/50-1"
-    assert "has its execution already" in second.record.why
+    assert "already has an execution" in second.record.why
 
 
 def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not() -> None:

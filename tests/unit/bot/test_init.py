@@ -58,7 +58,7 @@ def test_init_never_replaces_a_file_that_differs_unasked(tmp_path: Path) -> None
     assert told.exit_code == 0
     assert policy.read_text() == "commands: {run: {people: [grace]}}\n"
     assert "-commands: {run: {people: [grace]}}" in told.output
-    assert f"{PATH} stays as it is." in told.output
+    assert f"{PATH}: not changed." in told.output
     run(app, ["init", str(tmp_path), "--yes", "--replace"])
     assert policy.read_text() == init.files("server")[PATH].text
 

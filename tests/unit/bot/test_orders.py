@@ -268,10 +268,10 @@ def test_a_retry_approves_the_plan_of_what_came_to_nothing_anew(state: str, argu
     ("body", "state", "why"),
     [
         ("/retry", "done", "nothing to retry"),
-        (f"/retry {EXECUTION}", "done", "`/reproduce` runs it once more"),
+        (f"/retry {EXECUTION}", "done", "Use `/reproduce`"),
         ("/retry x0000000000000000", "failed", "no execution `x0000000000000000`"),
         ("/reproduce", "failed", "nothing to reproduce"),
-        (f"/reproduce {EXECUTION}", "failed", "`/retry` does"),
+        (f"/reproduce {EXECUTION}", "failed", "Use `/retry`"),
     ],
 )
 def test_a_command_to_repeat_is_refused_with_a_reason(body: str, state: str, why: str) -> None:
@@ -308,7 +308,7 @@ def test_a_retry_of_what_runs_again_already_is_refused() -> None:
         messages=(comment("/retry", id=80),),
     )
     (refused,) = approvals_of(thread)
-    assert "has its execution already" in refused.why
+    assert "already has an execution" in refused.why
 
 
 @pytest.mark.parametrize(("may", "state"), [("retry", "queued"), ("run", "voided")])
@@ -367,7 +367,7 @@ def test_a_plan_that_was_asked_for_is_made_also_of_a_head_that_has_one() -> None
     ("who", "body", "answers", "why"),
     [
         (SAM, "/plan", {}, "no role"),
-        (synthetic.GRACE, "/plan now", {}, "takes nothing after it"),
+        (synthetic.GRACE, "/plan now", {}, "Write `/plan` alone"),
         (synthetic.GRACE, "/plan", {("pull",): replace(PULL, open=False)}, "closed"),
         (synthetic.GRACE, "/plan", {("pull",): None}, "closed"),
         (synthetic.GRACE, "/plan", {("finding", BASE, HEAD, 1): Finding(None)}, "nothing to"),
@@ -390,7 +390,7 @@ def test_older_plans_are_folded_once() -> None:
     )
     (fold,) = propose_shows(thread)
     assert (str(fold.of), fold.final) == ("plan.1", True)
-    assert fold.body.startswith("<details><summary>Plan 1, for aaaaaaaaaaaa: plan 2 has taken")
+    assert fold.body.startswith("<details><summary>Plan 1, for aaaaaaaaaaaa: replaced by plan 2")
     assert fold.body.rstrip().endswith("</details>")
     assert (
         propose_shows(replace(thread, said={**thread.said, Key.parse("plan.1.final"): SAID})) == []
@@ -449,12 +449,12 @@ def test_a_push_after_the_approval_is_shown_and_one_before_it_is_not() -> None:
     late = Push(NOW + timedelta(seconds=70), "c" * 40)
     back = Push(NOW + timedelta(seconds=80), HEAD)
     assert "was pushed to" not in status_of(running(pushes=(early,)))
-    assert "is at `cccccccccccc`" in status_of(running(pushes=(early, late)))
+    assert "moved to `cccccccccccc`" in status_of(running(pushes=(early, late)))
     assert "was pushed to" not in status_of(running(pushes=(early, late, back)))
     moved = PLANNED.model_copy(
         update={"n": 2, "commit": "c" * 40, "at": NOW + timedelta(seconds=70)}
     )
-    assert "is at `cccccccccccc`" in status_of(running(plans=(PLANNED, moved)))
+    assert "moved to `cccccccccccc`" in status_of(running(plans=(PLANNED, moved)))
 
 
 @pytest.mark.parametrize(("key", "words"), [("r9-0", "in a review"), ("b9-retry", "by a button")])

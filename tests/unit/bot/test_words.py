@@ -122,7 +122,7 @@ def everything(word: str) -> dict[str, str]:
         at=synthetic.START,
         plan=plan,
         forecasts={"fast": FORETOLD},
-        no_forecast={"slow": f"it has been run, as {word}"},
+        no_forecast={"slow": f"the lab has already run it, as {word}"},
     )
     bad = planned.model_copy(
         update={"plan": None, "problems": (f"file, line 1: {word}", f"{word}.")}
@@ -135,7 +135,7 @@ def everything(word: str) -> dict[str, str]:
         role=word,
         at=synthetic.START,
         approved=False,
-        why=f"`/run` takes nothing after it, and here stands `{escape.code(word)}`. {word}",
+        why=f"Write `/plan` alone, without `{escape.code(word)}`. {word}",
     )
     cannot = record.Answered(
         command="1-0",
@@ -303,16 +303,16 @@ def test_whatever_strangers_write_is_words_and_changes_no_layout(word: str) -> N
 def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
     assert {name: live(body) for name, body in HARMLESS.items() if live(body)} == {
         "edited": details("What the edit changed"),
-        "plan": [*details("What exactly would run"), "#1"],
-        "plan with a spread": [*details("What exactly would run"), "#1"],
-        "plan with own code": [*details("What exactly would run"), "#1"],
+        "plan": [*details("The exact configuration"), "#1"],
+        "plan with a spread": [*details("The exact configuration"), "#1"],
+        "plan with own code": [*details("The exact configuration"), "#1"],
         "verdict": ["#1", "#2"],
-        "verdict with deviations": [*details("What differs") * 2, "#1", "#2", "#2", "#2"],
+        "verdict with deviations": [*details("The difference") * 2, "#1", "#2", "#2", "#2"],
         "result": [*details("Receipt"), picture()],
         "once more": details("Receipt"),
         "folded": [
-            "<details><summary>Plan 1, for aaaaaaaaaaaa: plan 2 has taken its place</summary>",
-            *details("What exactly would run"),
+            "<details><summary>Plan 1, for aaaaaaaaaaaa: replaced by plan 2</summary>",
+            *details("The exact configuration"),
             "</details>",
             "#1",
         ],
@@ -507,7 +507,7 @@ def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bo
         assert body.count("```") % 2 == 0
     body = plan_comment.plan(planned)
     assert "… and " in body
-    assert body.endswith("A push to this branch makes a new plan to approve.")
+    assert body.endswith("A push to this branch makes a new plan, which needs a new approval.")
     assert re.search(r"… and \d+ more", result_comment.result(thread, ran))
 
 
@@ -543,10 +543,10 @@ def test_cut_text_links_to_the_whole() -> None:
 
 def test_a_reproduction_says_how_each_run_came_out_beside_the_first_time() -> None:
     body = once_more(Thread(ThreadId(1, 2), "r/l", "u", synthetic.START, True), "x", synthetic.ADA)
-    assert "beside `x0123456789abcdef`: not comparable" in body
-    assert "| `fast.s0` | bit for bit | 2.5000 bits per byte, the same parameters |" in body
-    assert "| `fast.s1` | not comparable | it had no figure then |" in body
-    assert "- jax: another word then, x now" in body
+    assert "## ◻️ Not comparable: 2 of 6 runs\n\nCompared with `x0123456789abcdef`" in body
+    assert "| `fast.s0` | bit for bit | 2.5000 bits per byte, same parameters |" in body
+    assert "| `fast.s1` | not comparable | no score before |" in body
+    assert "- jax: another word before, x now" in body
 
 
 def test_an_arm_with_own_code_says_so_in_place_of_what_nobody_knows() -> None:
@@ -560,9 +560,9 @@ def test_an_arm_with_own_code_says_so_in_place_of_what_nobody_knows() -> None:
     assert "`fast` 2,207,744, `slow` 2,207,744, `mine` own code" in body
     assert "\nmodel: {seq_len: 256, vocab_size: 256, style: wide, wide: wide}\n" in body
     assert "\nown: {model: 'model:wide'}\n" in body
-    assert "**It cannot be started here yet.** It has code of its own (`mine`), and" in body
+    assert "**This plan cannot start here.** It has its own code (`mine`)." in body
     isolated = plan_comment.plan(proposed.model_copy(update={"isolation": "bubblewrap"}))
-    assert "Code of its own (`mine`) would run isolated: without network" in isolated
+    assert "Its own code (`mine`) would run in isolation (bubblewrap), without network" in isolated
     assert "**To start it**" in isolated
 
 
@@ -656,9 +656,9 @@ def test_flops_as_the_field_writes_them(value: float, said: str) -> None:
 
 def test_a_hint_names_each_near_miss_and_what_was_meant() -> None:
     said = command_answers.hint(Reading(near_misses=(("cancle", "cancel"),), swallowed=True))
-    assert "`/cancle` is no command here; did you mean `/cancel`?" in said
+    assert "`/cancle` is not a command. Did you mean `/cancel`?" in said
     assert "Leave an empty line before the command" in said
-    assert "Nothing was done." in said
+    assert "I did nothing." in said
 
 
 def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
@@ -675,7 +675,7 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
         Ran(life, ran.progress, ran.runs),
     )
     assert body.startswith("## ✅ 1 confirmed · ❌ 1 refuted")
-    assert "The difference is beyond 2·SE." in unescaped(body)
+    assert "(95 % CI 0.710 to 0.890, 3 seeds, beyond 2 SE)" in unescaped(body)
 
 
 def foretelling(**changes: object) -> record.PlanRecord:
@@ -695,9 +695,10 @@ def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
         )
     )
     assert (
-        "| `a` | 2.5000 | 2.4000 to 2.6000 | 5 sizes, 15 runs; it is 4 times the largest |" in body
+        "| `a` | 2.5000 | 2.4000 to 2.6000 | 15 runs of 5 sizes; this arm takes 4 times the "
+        "compute of the largest |" in body
     )
-    assert "No forecast of `b`, `c`, `d` and 1 more: they are too few." in body
+    assert "No forecast for `b`, `c`, `d` and 1 more: they are too few." in body
 
 
 def test_one_line_says_why_no_arm_has_a_forecast() -> None:
@@ -709,7 +710,7 @@ def test_one_line_says_why_no_arm_has_a_forecast() -> None:
 
 def test_a_result_says_how_the_labs_forecast_came_out() -> None:
     body = everything("words")["result"]
-    assert "The lab's forecast held (90 % intervals):\n\n| arm |" in body
+    assert "The score is inside the 90 % interval of the lab's forecast:\n\n| arm |" in body
     assert "| `fast` | 2.5000 (2.4000 to 2.6000) | 2.5000 (seed 0) | inside, +0.00 % |" in body
 
 

@@ -110,7 +110,7 @@ def test_steps_hold_what_may_be_made_side_by_side(
 def test_a_budget_of_one_kind_counts_that_kind_alone() -> None:
     wanted = [taking(2), taking(3, kind="h100")]
     assert budget_ledger.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) is None
-    assert "sets aside 5 device-hours, and" in budget_ledger.over_budget(wanted, [], {"*": 4}, NOW)
+    assert "needs 5 device-hours, but" in budget_ledger.over_budget(wanted, [], {"*": 4}, NOW)
     assert "3 device-hours of `h100`" in budget_ledger.over_budget(wanted, [], {"h100": 2}, NOW)
 
 
@@ -145,14 +145,14 @@ def test_steps_that_ended_are_charged_what_they_used_or_where_nobody_knows_what_
     [
         ([], {}, ""),
         ([], {"*": 2}, ""),
-        ([], {"*": 1.9}, "sets aside 2 device-hours, and of the 1.9 that"),
-        ([taking(3)], {"*": 4}, "3 are used or set aside"),
+        ([], {"*": 1.9}, "needs 2 device-hours, but the budget is 1.9 per person"),
+        ([taking(3)], {"*": 4}, "3 of these are used or reserved"),
         ([taking(3)], {"h100": 1}, ""),
-        ([taking(3)], {"cpu": 4}, "sets aside 2 device-hours of `cpu`"),
+        ([taking(3)], {"cpu": 4}, "needs 2 device-hours of `cpu`"),
         ([taking(3, kind="h100")], {"cpu": 4}, ""),
-        ([taking(3, kind="h100")], {"*": 4}, "3 are used or set aside"),
+        ([taking(3, kind="h100")], {"*": 4}, "3 of these are used or reserved"),
         ([taking(3, person=13)], {"*": 4}, ""),
-        ([taking(3, ended=NOW - timedelta(days=1))], {"*": 4}, "3 are used"),
+        ([taking(3, ended=NOW - timedelta(days=1))], {"*": 4}, "3 of these are used"),
         ([taking(3, ended=datetime(2026, 2, 28, 23, tzinfo=UTC))], {"*": 4}, ""),
         ([taking(1), taking(1)], {"*": 4, "cpu": 4}, ""),
     ],

@@ -28,9 +28,8 @@ def test_a_run_over_budget_is_refused_with_a_reason() -> None:
     with pytest.raises(Refused) as refused:
         admit([request("b", seconds=4 * HOUR)], queue, FOUR, ADAS_TEN)
     assert str(refused.value) == (
-        "the experiment needs 4 device-hours of `h100`, and of the 10 device-hours that ada may "
-        "use, 7 device-hours are used or set aside; ask for more, or wait until what is set aside "
-        "is free again"
+        "the experiment needs 4 device-hours of `h100`, but ada may use 10 device-hours, and 7 "
+        "device-hours of these are used or reserved; ask for more, or wait until a reservation ends"
     )
     assert admit([request("b", seconds=3 * HOUR)], queue, FOUR, ADAS_TEN)
     assert admit([request("b", "bob", seconds=4 * HOUR)], queue, FOUR, ADAS_TEN)

@@ -147,7 +147,7 @@ def test_every_command_knows_an_experiment_by_its_name(
     assert "tinny" in wrong.stderr
     right = ask(*("tiny" if word == "tinny" else word for word in words))
     assert "tiny does not exist" not in right.stderr
-    assert "no experiment here" not in right.stderr
+    assert "no experiment has this name" not in right.stderr
 
 
 def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: LocalStub) -> None:
@@ -164,13 +164,33 @@ def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: L
 
 def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    assert "knows no execution yet" in ask("show", "latest", "--store", store.root).stderr
+    assert "has no executions yet" in ask("show", "latest", "--store", store.root).stderr
     synthetic.board(store, 3)
     newest = ask("ls", "--store", store.root, "--json")
     assert newest.stdout == ask("show", "--store", store.root, "--json").stdout
     first = json.loads(newest.stdout)[0]["execution"]
     shown = ask("show", "latest", "--store", store.root, "--json")
     assert json.loads(shown.stdout)["execution"]["id"] == first
+
+
+def test_a_shell_completes_experiments_and_executions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path / "experiments" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    synthetic.board(Store("store"), 2)
+
+    def completed(words: str, incomplete: str) -> list[str]:
+        asked = {"COMP_WORDS": f"regatta {words} {incomplete}", "COMP_CWORD": "2"}
+        environment = {"_REGATTA_COMPLETE": "complete_bash", **asked}
+        return CliRunner().invoke(main.app, env=environment, prog_name="regatta").stdout.split()
+
+    assert completed("plan", "ti") == ["tiny"]
+    assert completed("logs", "la") == ["latest"]
+    known = {one["execution"] for one in json.loads(ask("ls", "--json").stdout)}
+    assert set(completed("show", "x")) == known
+    monkeypatch.chdir("/")
+    assert completed("show", "x") == []
 
 
 def test_every_command_has_its_panel_and_the_version_is_told() -> None:
@@ -197,7 +217,7 @@ def test_plan_says_what_its_design_can_tell_as_far_as_the_store_knows(
 ) -> None:
     place = tmp_path / "store"
     said = " ".join(ask("plan", folder, "--store", place).stdout.split())
-    assert "What this design can tell is not known beforehand" in said
+    assert "Power unknown: the lab has run fewer than 3 comparable arms" in said
     plan = record.Plan.model_validate_json(ask("plan", folder, "--json").stdout)
     for n in range(2):
         figures = {run: 3.0 + n + 0.01 * i for i, run in enumerate(plan.runs())}
@@ -205,7 +225,7 @@ def test_plan_says_what_its_design_can_tell_as_far_as_the_store_knows(
     said = " ".join(ask("plan", folder, "--store", place).stdout.split())
     spread = record.Spread(deviation=0.01 / math.sqrt(2), arms=4, freedom=4)
     assert power.known(spread, 2) in said
-    assert "spread for such runs, 0.0071 between seeds (standard deviation, over 4 arms)" in said
+    assert "comparable runs: 0.0071 (standard deviation, 4 arms)" in said
 
 
 def test_plan_says_what_a_device_holds(folder: Path) -> None:
@@ -264,12 +284,36 @@ def test_plan_says_for_a_described_slice_what_its_devices_hold(tmp_path: Path) -
 def test_plan_says_what_does_not_fit_and_what_would(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text(BIG.replace("batch_size: 8,", "batch_size: 64,"))
     said = " ".join(ask("plan", tmp_path, "--slice", "v5ex1").stdout.split())
-    assert "only does not fit: gradient_accumulation_steps: " in said
+    assert "only does not fit: one device needs " in said
+    assert "and one TPU v5e has 16 GiB" in said
     assert "or fsdp: 8 on 8 times the devices (" in said
     parts = said.partition("gradient_accumulation_steps: ")[2].split()[0]
     parted = BIG.replace("batch_size: 8,", f"batch_size: 64, gradient_accumulation_steps: {parts},")
     (tmp_path / "experiment.yaml").write_text(parted)
     assert "does not fit" not in ask("plan", tmp_path, "--slice", "v5ex1").stdout
+
+
+def test_plan_warns_of_a_model_that_this_machine_cannot_hold(tmp_path: Path) -> None:
+    huge = BIG.replace("hidden_dim: 512", "hidden_dim: 65536").replace("1792", "262144")
+    (tmp_path / "experiment.yaml").write_text(huge)
+    said = " ".join(ask("plan", tmp_path).stdout.split())
+    assert "only does not fit: one device needs " in said
+    assert "and this machine has " in said
+    assert " times too much); make the model or the batch smaller" in said
+
+
+def test_plan_says_in_what_the_arms_differ_and_the_whole_time_before_memory(
+    folder: Path, tmp_path: Path
+) -> None:
+    said = ask("plan", folder, "--store", tmp_path / "store").stdout
+    header = next(line for line in said.splitlines() if "┃ arm" in line)
+    assert header.split()[1:4] == ["arm", "┃", "learning_rate"]
+    words = " ".join(said.split())
+    assert "expected time: about " in words
+    assert (
+        " training (8 s for each step, in addition to training, as measured on two cores)" in words
+    )
+    assert words.index("expected time") < words.index("memory of one device")
 
 
 def test_plan_shows_the_arms_that_need_most(tmp_path: Path) -> None:

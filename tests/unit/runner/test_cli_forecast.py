@@ -100,7 +100,9 @@ def test_arms_that_nothing_smaller_tells_of_are_refused_in_words(
 ) -> None:
     said = regatta("forecast", folder, "--store", store.root)
     assert said.exit_code == 0
-    assert "w8: no forecast: no run of the lab has a figure to begin with" in said.stdout
+    assert (
+        "w8: no forecast: it needs 3 smaller sizes of the same recipe on this text" in said.stdout
+    )
     assert "w40: " in said.stdout
     alone = regatta("forecast", folder, "--arm", "w8", "--store", store.root)
     assert alone.exit_code == 1
@@ -132,7 +134,7 @@ def test_a_seal_is_written_once_and_its_outcome_beside_it(folder: Path, store: S
     execute(store, folder, (40,))
     scored = regatta(*words, "--outcome", outcome)
     assert scored.exit_code == 0, scored.output
-    assert "inside of the interval" in scored.stdout
+    assert "inside the interval" in scored.stdout
     found = Outcome.model_validate_json(outcome.read_bytes())
     assert found.point.arm == "w40"
     assert found.seal_sha256 == hashlib.sha256(first).hexdigest()
@@ -143,7 +145,7 @@ def test_a_seal_is_written_once_and_its_outcome_beside_it(folder: Path, store: S
     [
         ([], "Name an experiment, or say at which C"),
         (["--at", "1e9", "--axis", "model_flop"], "did you mean"),
-        (["--at", "1e9", "--points", "no-such-file"], "is no file of runs"),
+        (["--at", "1e9", "--points", "no-such-file"], "is not a file of runs"),
         (["--at", "1e9", "--seal", "seal.json"], "name the experiment"),
     ],
 )

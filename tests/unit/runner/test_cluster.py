@@ -185,7 +185,7 @@ def two(tmp_path: Path) -> Path:
 def test_simulate_says_what_would_wait_and_cost(two: Path, folder: Path) -> None:
     answer = ask(two, folder)
     assert answer.exit_code == 0, answer.output
-    assert "6 runs on 2 devices: all over after " in answer.stdout
+    assert "6 runs on 2 devices: done after " in answer.stdout
     words = " ".join(answer.stdout.split())
     assert "│ desks │ cpu │ 2 │" in words
     assert "│ warm │ 6 │ 6 │" in words
@@ -193,7 +193,7 @@ def test_simulate_says_what_would_wait_and_cost(two: Path, folder: Path) -> None
     assert "did not finish" not in words
     (cost,) = re.findall(r"for (0\.\d\d) US\$", words)
     assert words.count(f"│ {cost} │") == 2, "the pool's and the experiment's"
-    assert "in use: share of the pool's device-hours until all was over" in words
+    assert "in use: share of the pool's device-hours until everything was done" in words
 
 
 def test_the_headline_says_what_did_not_finish(two: Path, folder: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_headline_says_what_did_not_finish(two: Path, folder: Path) -> None:
     assert "6 runs did not finish: the experiment needs" in words
     two.write_text(f"{two.read_text()}synthetic: {{runs: 3}}\n")
     words = " ".join(ask(two, folder).stdout.split())
-    assert "9 runs on 2 devices: all over after " in words
+    assert "9 runs on 2 devices: done after " in words
     assert " US$; 6 runs did not finish" in words
 
 
@@ -211,7 +211,9 @@ def test_runs_left_out_of_a_simulation_are_listed(two: Path, tmp_path: Path) -> 
     declared(tmp_path / "x", SHORT)
     words = " ".join(ask(two, tmp_path / "x").stdout.split())
     assert "4 runs on 2 devices" in words
-    assert "x: 2 runs more would train models of its own, whose FLOPs are not known" in words
+    assert (
+        "x: not simulated: 2 runs that would train its own models, whose FLOPs are unknown" in words
+    )
     assert json.loads(ask(two, tmp_path / "x", "--json").stdout)["left_out"] == {"x": 2}
 
 
@@ -260,7 +262,7 @@ def test_bad_input_ends_in_words(two: Path, folder: Path, tmp_path: Path) -> Non
         ((gpus, folder), "experiment.yaml, line 6, `resources.kind`: "),
         ((gpus, folder), "describes no devices of kind `cpu`, only `h100`"),
         ((two, on_gpus), "experiment.yaml, line 7, `steps.train.resources.kind`: "),
-        ((two, own), "all that it trains are models of its own, whose FLOPs are not known"),
+        ((two, own), "it trains only its own models, whose FLOPs are unknown"),
         ((two, folder, "--chart", "a.pdf"), "end its name in .svg or .png"),
         ((two, folder, "--chart", tmp_path / "none" / "a.svg"), "cannot be written: No such file"),
     ):

@@ -81,7 +81,7 @@ def test_the_answer_puts_the_formula_beside_xlas_word(monkeypatch: pytest.Monkey
     assert "8,030,261,248 parameters, sequence 4,096, batch 64" in words
     assert "compiled in 1 min 39 s" in words
     assert "10 all-gather, 4 all-reduce" in words
-    assert "simulated by 64 CPU devices" in words
+    assert "simulated on 64 CPU devices" in words
     assert "95 GiB" not in words, "a CPU's temporaries say nothing of the device's memory"
 
 
@@ -162,7 +162,7 @@ def test_a_compiler_that_fails_is_quoted(
         (["--slice", "h100"], "`h100` names no slice; write a kind (`cpu`, `h100`, `h200`"),
         (["--slice", "gpux8"], "no kind of device `gpu` is known, only `cpu`, `h100`, `h200`"),
         (["--mesh", "tensr=8"], "write sizes of data, fsdp, tensor"),
-        (["--mesh", "fsdp=0"], "`fsdp=0` is no part of a mesh"),
+        (["--mesh", "fsdp=0"], "`fsdp=0` is not a part of a mesh"),
         (["nowhere"], "nowhere does not exist"),
     ],
 )  # fmt: skip

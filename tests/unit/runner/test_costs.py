@@ -46,16 +46,15 @@ def test_a_plan_costs_what_is_still_to_be_made(plan: Plan) -> None:
     assert said(plan, set()).startswith("3 arms × 2 seeds = 6 runs, 768 tokens, ")
     one = trained - {"train/harder,seed=1"}
     words = said(plan, one)
-    assert words.startswith("8 steps, 5 cached and 3 to be made, of which 1 trains, 128 tokens, ")
+    assert words.startswith("8 steps, 5 cached and 3 to run; 1 of them trains, 128 tokens, ")
     assert f"{cost.left(plan, stands(plan, one)).model_flops:.2e}"[:4] in words
     assert "with models" not in words
     own = trained - {"train/mine,seed=0"}
-    assert "of which 1 trains with models of the experiment's own" in said(plan, own)
+    assert "1 of them trains with its own models" in said(plan, own)
     assert said(plan, trained) == (
-        "8 steps, 6 cached and 2 to be made, of which none trains; how long they take is not known "
-        "beforehand"
+        "8 steps, 6 cached and 2 to run; none of them trains; run time unknown"
     )
-    assert said(plan, set(plan.steps)) == "8 steps, all made before: nothing to run"
+    assert said(plan, set(plan.steps)) == "8 steps, all cached: nothing to run"
 
 
 def test_a_range_below_a_second_is_shown_once(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_wandb_run_in_two_files_of_one_head_is_entered_twice() -> None:
     files = [results_entries.examined(path, content, {}) for path in ("a.json", "b.json")]
     assert all(file.found == () for file in files)
     words = [one.words for file in results_entries.once(files) for one in file.found]
-    assert words == ["its W&B run is also that of b.json", "its W&B run is also that of a.json"]
+    assert words == ["it has the same W&B run as b.json", "it has the same W&B run as a.json"]
 
 
 def test_a_wandb_run_of_the_public_board_is_on_the_board() -> None:
@@ -60,4 +60,4 @@ def test_a_wandb_run_of_the_public_board_is_on_the_board() -> None:
     ).encode()
     (found,) = results_entries.examined("speedrun_results.json", content, known).found
     assert found.rule == "twice"
-    assert "on the board already" in found.words
+    assert "already entered" in found.words

@@ -57,7 +57,9 @@ def test_an_empty_lab_says_why_it_foretells_nothing(store: Store) -> None:
     found = forecasts.foretell(Past(store), plan(0, 1))
     assert found.forecasts == {}
     assert set(found.without) == {"t0", "t1"}
-    assert found.without["t0"].startswith("no run of the lab has a figure to begin with")
+    assert found.without["t0"].startswith(
+        "it needs 3 smaller sizes of the same recipe on this text"
+    )
 
 
 def test_a_plan_reads_each_needed_execution_once(
@@ -96,7 +98,7 @@ def test_a_finished_run_gets_no_forecast(store: Store) -> None:
     execution = ran(store, plan(0, 1, 2, 3, 4))
     found = forecasts.foretell(Past(store), plan(4, 5))
     assert set(found.forecasts) == {"t5"}
-    assert found.without == {"t4": f"it has been run, as {execution.id}.t4.s0"}
+    assert found.without == {"t4": f"the lab has already run it, as {execution.id}.t4.s0"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_runs_that_were_scored_on_something_else_tell_nothing(
     ran(store, plan(0, 1, 2, 3, 4))
     found = forecasts.foretell(Past(store), plan(5, **changes))
     assert found.forecasts == {}
-    assert "no run of the lab has a figure" in found.without["t5"]
+    assert "it needs 3 smaller sizes" in found.without["t5"]
 
 
 def test_a_run_that_goes_on_or_was_cancelled_tells_nothing(store: Store) -> None:

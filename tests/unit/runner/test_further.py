@@ -62,7 +62,7 @@ def lost(number: int, saved: int, made_steps: int = 0) -> lifecycle.Attempt:
             [4, 8, 8, 8, 8],
             lifecycle.Conclude(
                 "failed",
-                "5 attempts were lost, the last 3 of them without getting further; of the last "
+                "5 attempts were lost, the last 3 of them without progress; of the last "
                 "one: why t5",
             ),
         ),

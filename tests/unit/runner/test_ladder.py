@@ -90,5 +90,8 @@ def test_rungs_that_do_not_grow_are_refused(folder: Path) -> None:
 
 def test_seeds_of_a_rung_may_be_left_out_and_arms_may_not(folder: Path) -> None:
     found = plan(folder)
-    assert subset.read("arms=n1", found) == "the gate of a rung compares both of its arms"
+    assert (
+        subset.read("arms=n1", found)
+        == "a rung needs both of its arms, because its gate compares them"
+    )
     assert not isinstance(subset.read("seeds=0,1", found), str)

@@ -78,7 +78,7 @@ def test_a_voided_execution_is_not_concluded_while_a_late_job_of_it_lives() -> N
     assert decide(facts(ended, voided=void)) == Conclude("voided", "the branch moved")
 
 
-LIMIT = "stopped at its limit: 1 h 30 min were set aside for it"
+LIMIT = "stopped at its time limit of 1 h 30 min"
 
 
 def test_beyond_its_limit_an_execution_is_stopped_and_has_failed() -> None:
@@ -145,13 +145,13 @@ WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
     (
         "it was killed",
         attempt(job="failed"),
-        End("t1", "lost", "its job died"),
+        End("t1", "lost", "its job crashed"),
         End("t1", "cancelled", "cancelled by grace"),
     ),
     (
         "it died before it began",
         attempt(job="failed", lease=NOBODY),
-        End("t1", "lost", "its job died"),
+        End("t1", "lost", "its job crashed"),
         End("t1", "cancelled", "cancelled by grace"),
     ),
     (
@@ -169,7 +169,7 @@ WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
     (
         "it ended without a word",
         attempt(job="succeeded", lease=RELEASED),
-        End("t1", "lost", "its job ended without a word"),
+        End("t1", "lost", "its job exited without a report"),
         End("t1", "cancelled", "cancelled by grace"),
     ),
     (
@@ -274,8 +274,7 @@ OVER: list[tuple[str, Facts, Action | None]] = [
         facts(*(attempt(f"t{n}", **LOST, saved=4) for n in (1, 2, 3, 4))),
         Conclude(
             "failed",
-            "4 attempts were lost, the last 3 of them without getting further; of the last one: "
-            "why t4",
+            "4 attempts were lost, the last 3 of them without progress; of the last one: why t4",
         ),
     ),
     (
@@ -290,8 +289,7 @@ OVER: list[tuple[str, Facts, Action | None]] = [
         ),
         Conclude(
             "failed",
-            "5 attempts were lost, the last 3 of them without getting further; of the last one: "
-            "why t5",
+            "5 attempts were lost, the last 3 of them without progress; of the last one: why t5",
         ),
     ),
     (
@@ -326,5 +324,5 @@ def test_the_state_is_derived_from_what_is_seen(known: Facts, state: str) -> Non
 @pytest.mark.parametrize("attempts", [(), (attempt(ended="finished"),), (attempt(**LOST),)])
 def test_a_plan_of_an_older_lab_is_not_run(attempts: tuple[Attempt, ...]) -> None:
     old = synthetic.execution(synthetic.plan(seeds=[0]).model_copy(update={"steps": {}}))
-    why = "its plan is of an older lab, which this one cannot run"
+    why = "an older version of the lab made this plan; this version cannot run it"
     assert decide(Facts(old, attempts, None, None, None)) == Conclude("failed", why)

@@ -63,20 +63,20 @@ def test_words_that_leave_out_nothing_are_refused(plan: Plan, words: str, why: s
 
 def test_an_arm_that_was_predicted_about_stays() -> None:
     plan = synthetic.plan(predictions=[synthetic.prediction()])
-    assert "predicts something of the arm `slow`" in str(subset.read("arms=fast", plan))
+    assert "has a prediction about the arm `slow`" in str(subset.read("arms=fast", plan))
 
 
 def test_an_arm_of_a_predicted_order_stays() -> None:
     order = Prediction(metric="eval/bpb", order=("fast", "slow"), expect="> 0", confidence=0.7)
     plan = synthetic.plan(predictions=[order])
-    assert "predicts something of the arm `slow`" in str(subset.read("arms=fast", plan))
+    assert "has a prediction about the arm `slow`" in str(subset.read("arms=fast", plan))
     assert subset.read("seeds=0,1", plan) == Narrowing(seeds=(0, 1)), "fewer seeds tell less"
     assert isinstance(subset.read("seeds=0", plan), Narrowing)
 
 
 def test_a_plan_of_steps_is_not_narrowed(plan: Plan) -> None:
     steps = plan.model_copy(update={"data": None})
-    assert subset.read("seeds=0", steps) == "a plan of steps is approved as a whole"
+    assert subset.read("seeds=0", steps) == "a plan of steps can only run as a whole"
 
 
 def test_a_subset_equals_the_plan_of_the_smaller_declaration(
@@ -93,8 +93,8 @@ def test_a_subset_equals_the_plan_of_the_smaller_declaration(
     assert found.cost.model_flops == expected.cost.model_flops
     assert found.cost.tokens == expected.cost.tokens
     assert subset.deviations(plan, Narrowing(arms=("fast",), seeds=(0, 2))) == (
-        "Of the plan's 2 arms it leaves out `slow`.",
-        "Of the plan's 3 seeds it leaves out 1.",
+        "It leaves out 1 of 2 arms: `slow`.",
+        "It leaves out 1 of 3 seeds: 1.",
     )
 
 

@@ -53,9 +53,9 @@ def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> Non
     [
         (["mine", "--from", "hackble"],
          "no starter `hackble`; there are `hackable` and `plain`; did you mean `hackable`?"),
-        (["My Idea!"], "`My Idea!` is no name of a folder here; use a–z, 0–9, `_` and `-`; how "
+        (["My Idea!"], "`My Idea!` is not a valid name; use a–z, 0–9, `_` and `-`; how "
          "about `my-idea`?"),
-        (["../mine"], "`../mine` is no name of a folder here"),
+        (["../mine"], "`../mine` is not a valid name"),
         (["taken"], "experiments/taken is there already; choose another name"),
     ],
 )  # fmt: skip

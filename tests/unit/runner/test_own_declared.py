@@ -139,11 +139,9 @@ def test_costs_of_own_models_are_said_to_be_counted_later(tmp_path: Path) -> Non
     assert (some.runs, some.uncounted, some.tokens) == (6, 2, 6 * 4 * 2 * 16)
     assert (all_of_them.cost.runs, all_of_them.cost.uncounted) == (2, 2)
     words = " ".join(terminal._cost(planned(tmp_path / "x", SHORT), {}))
-    assert (
-        "2 of 6 runs train models of the experiment's own, whose FLOPs are counted after" in words
-    )
+    assert "2 of 6 runs train its own models, whose FLOPs are unknown" in words
     words = " ".join(terminal._cost(all_of_them, {}))
-    assert "whose FLOPs are counted after approval" in words
+    assert "whose FLOPs are unknown before they run" in words
     assert "hardware FLOPs" not in words
 
 

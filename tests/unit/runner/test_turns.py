@@ -193,4 +193,4 @@ def test_running_executions_keep_their_devices_in_a_smaller_cluster() -> None:
 def test_an_execution_that_no_longer_fits_is_told_so(store: Store) -> None:
     execute(store, "xa")
     (place,) = turns(store, "pools: {n: {kind: h100, count: 1}}\n").waiting(NOW).values()
-    assert (place.start, place.why) == (None, "no pool has 1 device for it any more")
+    assert (place.start, place.why) == (None, "no pool has 1 device any more")

@@ -87,7 +87,7 @@ def test_a_thinned_curve_says_so_and_keeps_its_spike(entry):
     assert plan.arms[run.arm].tokens  # the plan's own length does not matter here
     one = curves.of_run(entry, run)
     assert max(one.data["curve"]["loss"]) == 9.0
-    assert "of 50,000 points are drawn" in one.note
+    assert "of 50,000 points" in one.note
     assert one.length <= curves.MAX_POINTS
 
 

@@ -152,7 +152,7 @@ def test_a_page_is_drawn_once_whoever_uses_the_output(built, store, tmp_path, mo
 
 @pytest.mark.parametrize(
     ("gone", "said"),
-    [("", "The store no longer holds this output"), ("files", "its files have been removed")],
+    [("", "This output was deleted from the store"), ("files", "its files have been removed")],
 )
 def test_the_page_of_a_removed_output_says_what_it_was(built, store, tmp_path, gone, said):
     built(lines("words that are gone"))
@@ -185,7 +185,7 @@ def test_a_manifest_that_cannot_be_read_is_said(store, tmp_path):
     store.local(f"{end.folder}").parent.joinpath("manifest.json").write_text("no json")
     execute(store, {"text": end})
     page = drawn_page(store, tmp_path)
-    assert "It cannot be shown" in page.text
+    assert "This output cannot be shown" in page.text
     assert str(tmp_path) not in page.text
 
 
@@ -198,8 +198,8 @@ def test_an_output_of_many_large_and_strange_files_has_a_small_page(built):
             (folder / f"part{n}.jsonl").write_text(f"{json.dumps(words)}\n" * 9)
 
     page = built(write)
-    assert "And 59 more files, " in page.text
-    assert "3 more parts could be decoded" in page.text
+    assert "The manifest lists 59 more files with " in page.text
+    assert "3 more parts are not shown here" in page.text
     assert page.path.stat().st_size < 300 << 10
 
 
@@ -211,4 +211,4 @@ def test_a_folder_that_cannot_be_listed_or_read_stops_no_build(store, tmp_path):
     manifest = store.local(end.folder).parent / "manifest.json"
     manifest.unlink()
     os.mkfifo(manifest)
-    assert "It cannot be shown" in drawn_page(store, tmp_path).text
+    assert "This output cannot be shown" in drawn_page(store, tmp_path).text

@@ -54,15 +54,13 @@ def test_the_list_has_each_sealed_forecast_in_its_order_with_how_it_came_out(
     assert links == ["delphi/new.html", "delphi/far.html", "delphi/near.html"]
     assert all((site / link).is_file() for link in links)
     text = " ".join(page.text.split())
-    assert "Intervals that held what came out: 1 of 2" in text
-    _, new, far, near = re.split(
-        r" (?:new|far|near) ", text.split("Measured Error The interval")[1]
-    )
-    assert "the run is not over yet" in new
+    assert "1 of 2 measured scores are inside the predicted interval" in text
+    _, new, far, near = re.split(r" (?:new|far|near) ", text.split("Measured Error Result")[1])
+    assert "the run has not finished" in new
     assert "−33.33 %" in far
-    assert "missed it" in far
+    assert "outside the interval" in far
     assert "0.00 %" in near
-    assert "held it" in near
+    assert "inside the interval" in near
     for part in (new, far, near):
         assert f"{seal.forecast.reach:.1f}×" in part
         assert f"{seal.forecast.low:.4f} to {seal.forecast.high:.4f}" in part
@@ -94,20 +92,20 @@ def test_before_the_run_the_page_has_the_forecast_and_no_outcome(tmp_path: Path)
     drawn(tmp_path, tmp_path / "delphi")
     text = Page(tmp_path / "delphi" / "delphi.html").text
     assert "One dial. Width. " in text
-    assert "The run is not over yet." in text
+    assert "The run has not finished yet." in text
     assert f"{seal.forecast.loss:.4f}" in text
-    assert "How it came out" not in text
+    assert "Outcome" not in text
     for point in seal.points:
         assert f"{point.loss:.4f}" in text
 
 
-@pytest.mark.parametrize(("off", "word"), [(1.0, "held it"), (1.5, "did not hold it")])
+@pytest.mark.parametrize(("off", "word"), [(1.0, "inside"), (1.5, "outside")])
 def test_the_outcome_is_shown_whatever_it_says(tmp_path: Path, off: float, word: str) -> None:
     seal = a_seal()
     write(tmp_path / "delphi", seal, seal.forecast.loss * off)
     drawn(tmp_path, tmp_path / "delphi")
     text = Page(tmp_path / "delphi" / "delphi.html").text
-    assert f"interval {word}" in " ".join(text.split())
+    assert f"The score is {word} the 90 % interval" in " ".join(text.split())
     assert f"{seal.forecast.loss * off:.4f}" in text
     twin = json.loads((tmp_path / "api" / "delphi" / "delphi.json").read_bytes())
     assert twin["outcome"]["inside"] == (off == 1.0)
@@ -119,7 +117,7 @@ def test_a_seal_that_does_not_hold_what_it_says_is_shown_as_such(tmp_path: Path)
     better = seal.forecast.model_copy(update={"loss": seal.forecast.loss * 1.01})
     write(tmp_path / "delphi", seal.model_copy(update={"forecast": better}))
     drawn(tmp_path, tmp_path / "delphi")
-    assert "It does not hold what it says" in Page(tmp_path / "delphi" / "delphi.html").text
+    assert "The seal is not valid" in Page(tmp_path / "delphi" / "delphi.html").text
 
 
 def test_an_outcome_of_another_seal_is_noticed(tmp_path: Path) -> None:
@@ -138,8 +136,8 @@ def test_alternative_forecasts_are_shown_beside_the_seal(tmp_path: Path) -> None
     assert found
     told = sealed.others(found)
     assert [other.words for other in told][:2] == [
-        "the floor stated, c = 0.6",
-        "a straight line in the logarithms, without a floor",
+        "stated floor, c = 0.6",
+        "no floor (a straight line on logarithmic axes)",
     ]
     assert all(other.error == pytest.approx(other.loss / 1.5 - 1) for other in told if other.loss)
 
@@ -175,7 +173,7 @@ def test_the_page_says_how_many_other_readings_would_have_come_nearer(tmp_path: 
     seal = a_seal()
     write(tmp_path / "delphi", seal, seal.forecast.loss)
     drawn(tmp_path, tmp_path / "delphi")
-    assert "would have come nearer" not in Page(tmp_path / "delphi" / "delphi.html").text
+    assert "would have been closer" not in Page(tmp_path / "delphi" / "delphi.html").text
     found = sealed.read(tmp_path / "delphi")
     assert found
     straight = sealed.others(found)[1].loss
@@ -183,7 +181,7 @@ def test_the_page_says_how_many_other_readings_would_have_come_nearer(tmp_path: 
     write(tmp_path / "delphi", seal, straight)
     drawn(tmp_path, tmp_path / "delphi")
     assert (
-        "would have come nearer than what was sealed"
+        "would have been closer to the measured score than the sealed forecast"
         in Page(tmp_path / "delphi" / "delphi.html").text
     )
 
@@ -194,7 +192,7 @@ def test_later_analyses_are_shown_beside_the_law(
     seal = a_seal()
     write(tmp_path / "delphi", seal, 1.5)
     before = drawn(tmp_path, tmp_path / "delphi")["delphi/delphi.html"].made_from
-    assert "Looked at afterwards" not in Page(tmp_path / "delphi" / "delphi.html").text
+    assert "Runs after the outcome" not in Page(tmp_path / "delphi" / "delphi.html").text
     one = {"arm": "w9", "seed": 0, "parameters": 1, "train_batch_size": 1, "num_train_steps": 1}
     rates = {"learning_rate": 0.125, "adam_learning_rate": 0.25}
     law = seal.forecast.law.loss(1e12)

@@ -134,7 +134,7 @@ def test_a_figure_that_its_track_does_not_believe_reproduces_no_row(store: Store
 
 def test_without_entries_the_page_says_how_to_enter(store: Store, tmp_path: Path) -> None:
     build(store, tmp_path / "site")
-    assert "Nobody has entered any yet" in Page(tmp_path / "site" / "entries.html").text
+    assert "No entries yet" in Page(tmp_path / "site" / "entries.html").text
 
 
 def test_a_merged_impossible_entry_breaks_no_page(
@@ -153,7 +153,7 @@ def test_a_merged_impossible_entry_breaks_no_page(
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / "entries.html").text
     assert text.count("self-reported") >= len(odd)
-    assert "Cannot be: training_time is -1.0" in text
+    assert "Impossible: training_time is -1.0" in text
 
 
 def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
@@ -161,7 +161,7 @@ def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
 ) -> None:
     build(store, tmp_path / "site")
     page = tmp_path / "site" / "audit.html"
-    assert "Entered in this lab Nothing yet." in Page(page).text
+    assert "Results entered in this lab None yet." in Page(page).text
     merge(store, CLEAN)
     faulty = results_entries.examined(
         results_entries.plain(f"{EVIL}.json"), results(CLEAN | {"training_time": 100.0}), {}
@@ -179,10 +179,10 @@ def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
         record.write(store, f"entries/{synthetic.REPOSITORY}/{n}/1", entry)
     build(store, tmp_path / "site")
     said = Page(page).text
-    assert "Of 2 pull requests the newest check" in said
-    assert "#2 2026-03-01 1 nothing merged, self-reported" in said
-    assert "run 1: the FLOPs that its chips could do in its time are 7.344e+17" in said
-    assert "c/speedrun_results.json cannot be taken" in said
+    assert "the newest check of 2 pull requests" in said
+    assert "#2 2026-03-01 1 none merged, self-reported" in said
+    assert "run 1: the FLOPs that its chips can compute in its time are 7.344e+17" in said
+    assert "c/speedrun_results.json is rejected" in said
     assert "#4" not in said, "it was taken back"
     assert "<script>alert" not in page.read_text()
 

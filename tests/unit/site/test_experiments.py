@@ -7,7 +7,7 @@ from runner.store.store import Store
 from tests import synthetic
 from tests.unit.site.test_pages import HOST, Page
 
-ORDER = ["Question", "Sealed predictions", "Design", "Arms", "Verdict", "Discussion"]
+ORDER = ["Question", "Hypothesis", "Sealed predictions", "Design", "Arms", "Verdict", "Discussion"]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_sealed_question_that_nobody_took_up_has_a_page_and_no_verdict(store, 
     build(store, tmp_path / "site")
     text = page_of(tmp_path / "site", "7-3").text
     assert "Does weight decay matter?" in text
-    assert "None: it waits for a pull request." in text
+    assert "None yet: the experiment waits for a pull request." in text
     front = Page(tmp_path / "site" / "index.html")
     assert "experiments/7-3.html" in front.links
 
@@ -78,8 +78,8 @@ def test_a_run_that_is_not_the_sealed_design_is_listed_and_decides_nothing(store
     synthetic.finish(store, other, synthetic.figures([2.0, 2.0], [3.0, 3.1]))
     build(store, tmp_path / "site")
     text = page_of(tmp_path / "site", "7-1").text
-    assert "exploratory: another design than the sealed one" in text
-    assert "Of execution " + synthetic.record.execution_id("1") in text
+    assert "exploratory: its design is not the sealed one" in text
+    assert "Execution " + synthetic.record.execution_id("1") in text
     verdict = text[text.index("Verdict") : text.index("Discussion")]
     assert "confirmed" in verdict
     assert "refuted" not in verdict
@@ -94,7 +94,7 @@ def test_without_a_preregistration_an_experiment_is_its_folder(store, tmp_path):
     text = Page(path).text
     assert "not preregistered" in text
     assert "2 executions" in text
-    assert "Nothing was predicted" in text
+    assert "there are scores but no verdict" in text
 
 
 def test_a_page_of_an_experiment_is_drawn_again_only_when_something_happened_in_it(store, tmp_path):

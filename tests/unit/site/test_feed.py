@@ -45,7 +45,7 @@ def test_the_feed_has_ended_executions_and_records_newest_first(store, tmp_path)
     synthetic.begin(store, synthetic.execution(synthetic.plan(title="Runs"), "3"))
     _, entries = feed_of(store, tmp_path / "site")
     assert titles(entries) == [
-        "Record broken: 2.010 ± 0.010 bits per byte on stdlib",
+        "New record: 2.010 ± 0.010 bits per byte on stdlib",
         "Better: done",
         f"{first.title}: refuted",
     ]

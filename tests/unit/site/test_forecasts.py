@@ -39,7 +39,7 @@ def test_a_prediction_stands_with_its_author_its_confidence_and_its_outcome(
     assert "eval/bpb of fast minus slow is below −0.05 80 % ✓ confirmed ada" in text
     assert "✗ refuted ada" in text
     assert "ada 0.340 2 0" in text, "((0.8 − 1)² + (0.8 − 0)²) / 2"
-    assert "The whole lab 0.340 2 0" in text
+    assert "Everybody 0.340 2 0" in text
     assert "80 % to 90 % 80 % 50 %" in text
     twin = json.loads((tmp_path / "site" / "api" / "forecasts.json").read_bytes())
     assert [one["counts"] for one in twin] == [True, True]
@@ -76,8 +76,8 @@ def test_running_again_and_another_design_are_shown_and_score_nothing(store: Sto
     assert {one.entry.execution.id for one in counted} == {first.execution.id}
     assert {one.not_counted for one in found} == {
         None,
-        "run again",
-        "exploratory: another design than the sealed one",
+        "a re-run",
+        "exploratory: its design is not the sealed one",
     }
     assert forecasts.forecasters(found)["ada"].n == 2
 
@@ -93,7 +93,7 @@ def test_another_question_counts_for_itself(store: Store) -> None:
 def test_a_lab_without_predictions_says_so(store: Store, tmp_path: Path) -> None:
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / "forecasts.html").text
-    assert "Nothing has been predicted and judged yet." in text
+    assert "No predictions have been judged yet." in text
 
 
 def foretold(store: Store, command: str, loss: float, title: str = "A") -> None:
@@ -115,12 +115,12 @@ def test_the_lab_is_scored_as_a_forecaster_by_how_many_of_its_intervals_held(
     foretold(store, "2", 2.3, "B")
     foretold(store, "3", 2.6, "A")
     told = forecasts.foretold(read_lab(store))
-    assert [one.not_counted for one in told] == ["run again", None, None]
+    assert [one.not_counted for one in told] == ["a re-run", None, None]
     (found,) = forecasts.coverage(told)
     assert (found.level, found.n, found.inside) == (0.9, 2, 1)
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / "forecasts.html").text
-    assert "1 of 2 intervals held that were to hold in 90 % of all cases" in text
+    assert "1 of 2 measured scores are inside the 90 % interval" in text
     assert "fast 2.3000 2.2000 to 2.4000 2.5800 +12.17 % outside" in text
     twin = json.loads((tmp_path / "site" / "api" / "foretold.json").read_bytes())
     assert [(one["inside"], one["counts"]) for one in twin] == [
@@ -141,5 +141,5 @@ def test_the_page_of_an_experiment_shows_what_was_foretold_and_how_its_gate_came
     synthetic.finish(store, execution, synthetic.PLAIN)
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / f"executions/{execution.id}/index.html").text
-    assert "The gate of rung 1 of 2: passed. For the loss of fast, slow would take" in text
-    assert "fast : 2.6000 (90 % interval 2.5000 to 2.7000); it came out 2.5800" in text
+    assert "Gate of rung 1 of 2: passed. To reach the loss of fast, slow would need" in text
+    assert "fast : predicted 2.6000 (90 % interval 2.5000 to 2.7000), measured 2.5800" in text

@@ -105,7 +105,7 @@ def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monk
     for row in found:
         assert evil not in row["html"]
         assert row["html"].replace("{root}", "../").strip() in page
-        assert (row["tier"], row["author"]) == ("reproduced", "grace")
+        assert (row["tier"], row["author"]) == ("run by the lab", "grace")
         assert f"arm{row['place'] - 1}" in row["text"]
 
 
@@ -144,9 +144,9 @@ def test_a_board_on_which_every_row_has_one_seed_has_no_frontier(store, tmp_path
     finish(store, "only", [2.0])
     build(store, tmp_path / "site")
     page = (tmp_path / "site" / "leaderboards.html").read_text()
-    assert "no row, since none has two seeds" in page
+    assert "no row, because none has two seeds" in page
     assert "The record is" not in page
-    assert 'title="one seed, or runs missing">–</span>' in page
+    assert 'title="not ranked: one seed, or missing runs">–</span>' in page
 
 
 def entered(row, *hardware_flops):
@@ -189,7 +189,7 @@ def test_hardware_flops_are_the_measured_ones_then_the_reported_then_a_range(sto
     # What is only estimated is on no frontier.
     assert (measured.hardware_flops, guessed.hardware_flops) == (4e13, None)
     build(store, tmp_path / "site")
-    assert "from the speed that the lab’s training code reported" in (
+    assert "computed from the speed that the training code reported" in (
         tmp_path / "site" / "leaderboards.html"
     ).read_text(encoding="utf-8")
     told = json.loads((tmp_path / "site" / "api" / "leaderboard.json").read_bytes())

@@ -80,7 +80,7 @@ def test_a_live_page_shows_what_jobs_report(store, client, tmp_path):
     assert ["fast.s1", 3, 16, 4.7, 9000] in body["live"]["rows"]
     assert ["slow.s0", 0, 16, None, None] in body["live"]["rows"]
     assert "fast.s1 3 16 4.7 9,000" in page.text
-    assert "What its jobs report, read again every 5 seconds" in page.text
+    assert "This page reloads them every 5 seconds" in page.text
     assert "../live.js" in page.links
     assert "spec" in body
 
@@ -108,7 +108,7 @@ def test_the_live_page_of_an_ended_execution_stops_reloading(store, client, tmp_
     synthetic.finish(store, synthetic.execution(synthetic.plan()), synthetic.PLAIN)
     page, body = read(client, tmp_path)
     assert body["live"]["ended"] is True
-    assert "It is over" in page.text
+    assert "The execution has ended" in page.text
     assert "data-ended" in client.get(f"/live/{NAME}").text
 
 
@@ -150,7 +150,7 @@ def test_each_run_has_a_page_of_its_own_with_what_its_job_prints(store, client, 
     assert "fast, seed 1" in page.text
     assert "fast.s1 3 16 4.7 9,000" in page.text
     assert "slow" not in page.text
-    assert "What its jobs report, read again every 5 seconds" in page.text
+    assert "This page reloads them every 5 seconds" in page.text
     assert "compiling step 3" in page.text
     assert "../../live.js" in page.links
     path = f"live/{NAME}/fast.s1.js"
@@ -161,5 +161,5 @@ def test_each_run_has_a_page_of_its_own_with_what_its_job_prints(store, client, 
     assert body["live"]["log"] == "compiling\nstep 3"
     assert "spec" in body
     slow = client.get(f"/live/{NAME}/slow.s0")
-    assert "No curve was reported." in slow.text
+    assert "The job reported no curve." in slow.text
     assert client.get(f"/live/{NAME}/none.s0").status_code == 404

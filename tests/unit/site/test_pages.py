@@ -88,7 +88,7 @@ def test_the_front_page_shows_what_runs_was_judged_and_is_wished_for(filled, tmp
     build(filled, tmp_path / "site", repository_url=HOST)
     page = Page(tmp_path / "site" / "index.html")
     assert "A longer run running since" in page.text
-    assert "Does weight decay matter? #3, sealed by ada" in page.text
+    assert "Does weight decay matter? #3 , asked by ada" in page.text
     assert "✓ confirmed eval/bpb of fast minus slow is below −0.05 80 % sure" in page.text
     assert "✗ refuted eval/bpb of fast is within 2 ± 0.2 80 % sure" in page.text
     assert page.text.index("2.620 ± 0.040") < page.text.index("3.420")
@@ -100,7 +100,7 @@ def test_the_board_shows_figures_verdicts_tiers_and_the_frontier(filled, tmp_pat
     build(filled, tmp_path / "site", repository_url=HOST)
     page = Page(tmp_path / "site" / "leaderboards.html")
     assert "2.620 ± 0.040 ◆ on the frontier" in page.text
-    assert "reproduced ✓ confirmed ✗ refuted" in page.text
+    assert "run by the lab ✓ confirmed ✗ refuted" in page.text
     assert "local run, unsigned" in page.text
     assert "self-reported" in page.text
     assert page.text.index("2.620 ± 0.040 ◆") < page.text.index("3.420")
@@ -110,12 +110,12 @@ def test_the_board_shows_figures_verdicts_tiers_and_the_frontier(filled, tmp_pat
 def test_an_executions_page_begins_with_its_verdicts(filled, tmp_path):
     build(filled, tmp_path / "site", repository_url=HOST)
     text = page_of(tmp_path / "site").text
-    order = ["Verdicts", "Arms", "Curves", "Question and design", "Receipt"]
+    order = ["Verdicts", "Arms", "Training curves", "Hypothesis and design", "Receipt"]
     positions = [text.index(heading) for heading in order]
     assert positions == sorted(positions)
-    assert "eval/bpb of fast minus slow is below −0.05 predicted with 80 % confidence" in text
+    assert "eval/bpb of fast minus slow is below −0.05 prediction, 80 % sure" in text
     assert "n = 3: all below −0.05" in text
-    assert "difference is beyond 2 standard errors" in text
+    assert "difference is more than 2 standard errors" in text
 
 
 def test_an_executions_page_holds_the_whole_receipt(filled, tmp_path):
@@ -125,7 +125,7 @@ def test_an_executions_page_holds_the_whole_receipt(filled, tmp_path):
     assert execution.origin.commit in page.text
     assert execution.plan.fingerprint in page.text
     assert "grace, plan 1 of pull request #2" in page.text
-    assert "The issue was edited once after the seal; the seal stands." in page.text
+    assert "The issue was edited once after it was sealed. The sealed text counts." in page.text
     assert "Ten times the rate learns more" in page.text
     assert "it lay there before the attempt began" in page.text
     for arm, seed in execution.plan.runs():
@@ -153,7 +153,7 @@ def test_the_role_of_who_approved_is_told_where_the_approval_is_recorded(store, 
 def test_a_local_run_says_that_nobody_approved_it(store, tmp_path):
     synthetic.finish(store, synthetic.execution(synthetic.plan(), pull=None), synthetic.PLAIN)
     build(store, tmp_path / "site", repository_url=HOST)
-    assert "nobody: a local run, unsigned" in page_of(tmp_path / "site").text
+    assert "nobody (local run, unsigned)" in page_of(tmp_path / "site").text
     assert "local run, unsigned" in Page(tmp_path / "site" / "leaderboards.html").text
 
 

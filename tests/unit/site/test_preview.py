@@ -66,7 +66,10 @@ def test_without_an_address_no_picture_is_drawn_or_named(store: Store, tmp_path:
     assert pictures(build(store, tmp_path / "site")) == []
     told = metadata(tmp_path / "site" / "index.html")
     assert "og:image" not in told
-    assert (told["og:title"], told["twitter:card"]) == ("What the lab has found", "summary")
+    assert (told["og:title"], told["twitter:card"]) == (
+        "Small language models, trained in the open",
+        "summary",
+    )
     with pytest.raises(SiteError, match=r"'lab.example.org' is no web address"):
         build(store, tmp_path / "site", address="lab.example.org")
 

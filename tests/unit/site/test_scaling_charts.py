@@ -54,6 +54,6 @@ def test_the_scaling_page_has_a_chart_and_a_table_for_each_axis(tmp_path):
     build(Store(tmp_path / "store"), tmp_path / "site")
     page = Page(tmp_path / "site" / "scaling.html")
     assert {"model_flops", "training_hardware_flops", "model_size"} <= set(page.ids)
-    assert "What the axis changes" in page.text
+    assert "Ranks by axis" in page.text
     for axis in scaling_charts.AT:
         assert (tmp_path / "site" / f"scaling.{axis}.js").is_file()

@@ -61,7 +61,7 @@ def test_a_track_says_whether_the_other_kind_of_flops_would_change_who_leads(sto
     assert first.otherwise.endswith(f"hardware FLOPs, A run for {COST.name}: quick would lead.")
     synthetic.compete(store, COST, "both", [2.05, 2.06], tokens=10**4, hardware_flops=1e12)
     first = page.competitions(read_lab(store).competing, TRACKS)[0]
-    assert first.otherwise == "Counted in hardware FLOPs, the same would lead."
+    assert first.otherwise == "If the track counted hardware FLOPs, the same row would lead."
 
 
 def test_a_row_that_is_void_is_on_no_frontier_and_sorts_behind(store: Store) -> None:
@@ -85,7 +85,7 @@ def test_ties_are_written_as_ties_and_every_chart_has_its_table(
     synthetic.speedruns(store)
     build(store, tmp_path / "site")
     html = (tmp_path / "site" / "speedrun.html").read_text(encoding="utf-8")
-    assert html.count('title="cannot be told apart from 1 others">=1</span>') == 1 + 1
+    assert html.count('title="tied with 1 other row">=1</span>') == 1 + 1
     assert "2.080 ± 0.010" in html
     charts = re.findall(r'<figure class="chart" id="([^"]+)"', html)
     assert charts == ["small-cost-cost", "small-budget-cost"]

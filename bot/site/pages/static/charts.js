@@ -166,7 +166,7 @@
     return known.view.data(name, datasets(figure, known.body)[name]).runAsync();
   };
 
-  // ── The table behind it ────────────────────────────────────────────────────────────────────
+  // ── The data table ─────────────────────────────────────────────────────────────────────────
   const tabled = (body) => [Object.keys(body.columns), rows(body.data[body.table], body.derived)];
   const fill = async (details) => {
     const figure = details.closest("figure"), table = details.querySelector("tbody");
@@ -184,7 +184,7 @@
     const rest = details.querySelector(".rest");
     if (rest) {
       rest.hidden = found.length <= MOST_ROWS;
-      rest.textContent = `The first ${regatta.figure(MOST_ROWS)} of ${regatta.figure(found.length)} rows.`;
+      rest.textContent = `These are the first ${regatta.figure(MOST_ROWS)} of ${regatta.figure(found.length)} rows.`;
     }
   };
   const save = async (figure) => {

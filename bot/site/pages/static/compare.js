@@ -38,7 +38,7 @@
         item.append(link);
       } else item.append(words);
       drop.type = "button";
-      drop.setAttribute("aria-label", `Leave out ${words}`);
+      drop.setAttribute("aria-label", `Remove ${words}`);
       drop.addEventListener("click", () => {
         want(wanted().filter((other) => other !== name)).then(() => pick.focus());
       });
@@ -85,7 +85,7 @@
     const found = bodies.filter(Boolean), runs = found.map((body) => body.run);
     chosen(runs, list.filter((_, i) => !bodies[i]));
     const more = wanted().length - list.length;
-    say(more > 0 ? `The first ${MOST_RUNS} are shown, ${more} are left out.` : "");
+    say(more > 0 ? `The page shows the first ${MOST_RUNS} runs and leaves out ${more}.` : "");
     by("compared").hidden = !runs.length;
     if (!runs.length) return;
     differences(runs);
@@ -119,7 +119,7 @@
     const hits = await ask(), exact = hits.find(([name]) => name === pick.value.trim());
     const [name] = exact ?? (hits.length === 1 ? hits[0] : []);
     if (!name) {
-      say(hits.length ? `${hits.length} runs are called that; write more of the name.` : "No run is called that.");
+      say(hits.length ? `${hits.length} runs match. Type more of the name.` : "No run matches.");
       return;
     }
     pick.value = "";

@@ -41,7 +41,7 @@
       said.textContent = "";
       if (figure) await regatta.redraw(figure, body);
     } catch {
-      said.textContent = "The lab does not answer at the moment.";
+      said.textContent = "The lab does not answer. The numbers may be old.";
     }
   };
   const again = () => setTimeout(async () => { await ask(); again(); }, now.dataset.every * 1000);
