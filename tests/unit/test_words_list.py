@@ -93,6 +93,7 @@ READ: dict[str, Callable[[str], Iterator[str]]] = {
     "bot/demo/*.py": of_python,
     "bot/cli/init.py": of_python,
     "bot/fake_github/pages/templates/*.html": of_template,
+    "bot/site/pages/templates/*.html": of_template,
     "bot/setup/starter/*": of_lines,
     ".github/**/*.yml": of_lines,
     ".github/*.md": of_lines,

@@ -66,7 +66,7 @@ def test_only_some_of_the_arms_and_seeds_are_run(
     assert [(run["arm"], run["seed"]) for run in json.loads(some.stdout)["runs"]] == [("fast", 1)]
     none = ask(*words, "arms=fats")
     assert none.exit_code == 2
-    assert "--only: the plan has no arm `fats`; did you mean `fast`?" in none.stderr
+    assert "--only: the plan has no arm `fats`; write `fast`." in none.stderr
     assert local.started == 1
 
 

@@ -45,7 +45,7 @@ def test_one_part_that_breaks_its_reader_hides_no_other(built):
 
     text = built(write).text
     assert "a good line" in text
-    assert "rows.parquet It is not shown: it is no Parquet file, or damaged" in text
+    assert "rows.parquet Not shown: it is no Parquet file, or damaged" in text
 
 
 def test_a_page_is_drawn_out_of_a_bucket_by_ranges(tmp_path, monkeypatch):

@@ -328,8 +328,9 @@ def picture() -> str:
     return str({"src": address, "alt": ""})
 
 
-@given(st.text(max_size=200))
+@given(st.text(st.characters(exclude_characters="\u200d\ufe0e\ufe0f"), max_size=200))
 def test_text_is_shown_as_it_was_written(word: str) -> None:
+    """Joiners and variation selectors, which belong to emoji, have a test of their own."""
     shown = _shown("words: " + escape.text(word))
     kept = re.sub(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]", "", word)
     kept = "".join(map(_as_such, kept)) if HIDDEN & {*kept} else kept
@@ -539,6 +540,20 @@ def test_cut_text_links_to_the_whole() -> None:
     assert len(folded) < LONGEST
     assert folded.count("<details>") == folded.count("</details>")
     assert folded.count("```") % 2 == 0
+
+
+def test_comments_link_to_the_site_if_its_address_is_known() -> None:
+    ran = ran_of(synthetic.plan(), "words", synthetic.GRACE, failed=False)
+    thread = Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True)
+    assert "](" not in result_comment.result(thread, ran)
+    site, id = "https://lab.example", ran.execution.id
+    said = result_comment.result(replace(thread, site=site), ran)
+    assert f"[Full result]({site}/executions/{id}/) · [leaderboard]({site}/index.html)" in said
+    assert f"({site}/runs/{id}.fast.s0.html)" in said
+    running = replace(ran, life=replace(ran.life, result=None))
+    assert f"[Watch live]({site}/live/{id}) · `/cancel` stops it." in status_comment.status(
+        running, site=site
+    )
 
 
 def test_a_reproduction_says_how_each_run_came_out_beside_the_first_time() -> None:
