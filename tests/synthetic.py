@@ -11,7 +11,7 @@ from engine.config import flops
 from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
 from runner.analysis import verdicts
 from runner.lib import base_record
-from runner.schema import record, tracks
+from runner.schema import lab_config, record, tracks
 from runner.store import artifacts
 from runner.store.scratch_paths import SCRATCH
 from runner.store.store import Store
@@ -401,7 +401,8 @@ def compete(
 
 def speedruns(store: Store) -> None:
     """Rows on the lab's tracks: a tie, a row of an own model, one that is void, one on no rank."""
-    cost, budget = tracks.known()["small-cost"], tracks.known()["small-budget"]
+    known = lab_config.defaults().tracks
+    cost, budget = known["small-cost"], known["small-budget"]
     compete(store, cost, "plain", [2.05, 2.06, 2.04], tokens=400_000, hours=1)
     compete(store, cost, "quick", [2.09, 2.08, 2.07], hardware_flops=2e13, hours=2)
     compete(store, cost, "twin", [2.07, 2.09, 2.08], hardware_flops=2e13, hours=3, author="Bo")

@@ -62,7 +62,8 @@ def doctor(
     """Check a deployment from where it runs, and say how to mend what is wrong.
 
     Exit codes: 0 all is well, 1 something is not."""
-    from bot.setup.doctor import lines, looked_at
+    from bot.setup.doctor import looked_at
+    from bot.setup.findings import lines
 
     found = looked_at(settings, actions)
     if as_json:

@@ -88,13 +88,20 @@ def build(
     """Build the leaderboard and its pages from the records."""
     from bot.site.pages import build as pages_build
     from runner.publish import signing
+    from runner.schema import lab_config
     from runner.store.store import Store, StoreError
 
     with stopping(StoreError, pages_build.SiteError, signing.BadKey):
         opened = Store(store, jobs=jobs, make=False)
         signs = signing.read_key(key) if key else None
         pages_build.build(
-            opened, out, lab=lab, repository_url=repository_url, key=signs, address=address
+            opened,
+            out,
+            lab=lab,
+            repository_url=repository_url,
+            key=signs,
+            address=address,
+            tracks=lab_config.find(Path()).tracks,
         )
     print(out / "index.html")
 

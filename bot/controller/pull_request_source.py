@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bot.controller.lab_files import LabFiles
 from bot.github import Entry, GitHub, Refused
 from bot.github.commit_tree import Tree, Unfit
 from bot.model.thread import Finding
@@ -21,6 +22,7 @@ from runner.history.execution_index import Past
 from runner.lib.problems import BadExperiment, Problem
 from runner.planning import code_digest, planned_steps, planner
 from runner.schema import record
+from runner.schema.lab_config import LabConfig
 from runner.schema.record import Preregistration, Source
 from runner.spec import declaration
 from runner.spec.graph import Graph
@@ -29,6 +31,10 @@ from runner.store.store import Store
 MAX_MODULES = 200  # own modules of an experiment
 MAX_CODE = 500_000  # bytes of all of them; parsing takes a thousand times as much memory
 MAX_DIFFERENCES = 5  # listed per alias
+BROKEN = (
+    "The lab's own files on its default branch have mistakes, so that nothing can be planned. "
+    "A maintainer mends them; then comment `/plan`."
+)
 # Errors that a stranger's file may raise unexpectedly.
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, MemoryError)
 
@@ -42,6 +48,7 @@ class Declared:
     store: Store
     github: GitHub
     past: Past
+    lab: LabFiles
 
     def finding(self, repository: int, base: str, head: str, rung: int = 1) -> Finding:
         """What `head` declares that `base` does not; for a ladder, this rung. Raises `Later` if
@@ -100,9 +107,12 @@ class Declared:
                 f"The folder's name may have letters, digits, `.`, `_` and `-` only ({folder!r})."
             )
             return Finding(None, problems=(words,))
+        decided = self.lab.now()
+        if decided.config is None:
+            return Finding(folder, problems=(BROKEN, *map(str, decided.problems)))
         try:
             files = Tree(self.github, head, folder)
-            plan = self._plan(repository, folder, files, rung)
+            plan = self._plan(repository, folder, files, rung, decided.config)
             tree = git_source.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
             return Finding(
                 folder,
@@ -122,18 +132,23 @@ class Declared:
         """The fingerprint of the plan that the current lab makes of `folder` at `head` (for a
         ladder, of this rung); None if it makes none. Raises `Later` if GitHub does not answer."""
         try:
-            return self._plan(repository, folder, Tree(self.github, head, folder), rung).fingerprint
+            if (lab := self.lab.now().config) is None:
+                return None
+            files = Tree(self.github, head, folder)
+            return self._plan(repository, folder, files, rung, lab).fingerprint
         except (BadExperiment, Refused):
             return None
         except UNREADABLE:
             log.exception("%s could not be read", head)
             return None
 
-    def _plan(self, repository: int, folder: str, files: Tree, rung: int) -> record.Plan:
+    def _plan(
+        self, repository: int, folder: str, files: Tree, rung: int, lab: LabConfig
+    ) -> record.Plan:
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
         text = declaration.read(_declaration(files, name, file), file)
-        graph = declaration.drafted(text)
+        graph = declaration.drafted(text, lab)
         sealed = self._sealed(repository, graph)
         return self._resolved(graph, folder, files, sealed, rung)
 

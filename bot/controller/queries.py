@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
+from bot.controller.lab_files import LabFiles
 from bot.controller.pull_request_source import Declared, drifted
 from bot.github import GitHub
-from bot.model import policy_file
-from bot.model.policy_file import FORM_PATH, Policy
+from bot.model.policy_file import FORM_PATH
 from bot.model.questions import Question
 from bot.model.thread import ThreadId
 from runner.history.execution_index import Past
@@ -17,6 +17,7 @@ from runner.planning import subset
 from runner.scheduler.budget_ledger import Ledger
 from runner.scheduler.live_queue import Turns
 from runner.schema import record
+from runner.schema.lab_config import LabConfig
 from runner.schema.record import Narrowing, Person, PlanRecord
 from runner.store.store import Store
 
@@ -29,9 +30,11 @@ class Asked:
         self._github = github
         self._turns = turns
         self._past = Past(store)
-        self._declared = Declared(store, github, self._past)
+        self._lab = LabFiles(github)
+        self._declared = Declared(store, github, self._past, self._lab)
         self._ledger = turns.ledger if turns else Ledger(store)
         self._fingerprints: dict[tuple[int, str, str, int], str] = {}
+        self._planned_by: LabConfig | None = None
 
     def answer(self, id: ThreadId, question: Question) -> Any:
         """Look up one answer. Raises `Later` if it cannot be known now."""
@@ -49,7 +52,7 @@ class Asked:
             case ("refusal", by, plan, left):
                 return self._refusal(id, by, plan, left)
             case ("policy",):
-                return self._policy()
+                return self._lab.now().policy
             case ("review", review):
                 return self._github.review(id.number, review)
             case ("forced",):
@@ -74,21 +77,20 @@ class Asked:
             return meant[0]
         if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
-        budgets = self._policy().device_hours_per_person_and_month
+        budgets = self._lab.now().policy.device_hours_per_person_and_month
         return self._ledger.over_budget(by.id, found, limit, budgets, now)
-
-    def _policy(self) -> Policy:
-        sha, content = self._github.policy_file()
-        return policy_file.parse(content, sha)
 
     def _replan(self, id: ThreadId, n: int) -> str | None:
         """The fingerprint that the current lab would give a plan. The code of this process does not
-        change, so it is computed once per commit."""
+        change, so it is computed once per commit and
+        content of the lab's files."""
         planned = record.require(self._store, f"plans/{id}/{n}", PlanRecord)
         if planned.plan is None:
             return None
         rung = planned.plan.rung.n if planned.plan.rung else 1
         key = (id.repository, planned.plan.experiment, planned.commit, rung)
+        if (config := self._lab.now().config) != self._planned_by:
+            self._planned_by, self._fingerprints = config, {}
         if known := self._fingerprints.get(key):
             return known
         if found := self._declared.fingerprint(*key):  # a failed look-up may succeed later

@@ -16,8 +16,9 @@ from bot.github.branches import Branches
 from bot.github.connection import PAGE, Forbidden, Gone, Refused
 from bot.github.lists import person
 from bot.model.actions import Button
-from bot.model.policy_file import PATH as POLICY
+from bot.model.policy_file import OLD_PATH, PATH
 from bot.model.thread import Issue, Pull, Push, Review
+from runner.schema import lab_config
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
 MAX_COMPARED = 300  # files that GitHub lists for a comparison
@@ -142,11 +143,21 @@ class GitHub(Branches):
             if event.event in ("head_ref_force_pushed", "head_ref_restored")
         ]
 
-    def policy_file(self) -> tuple[str, bytes | None]:
-        """The default branch's head commit and the policy there; None if there is no policy."""
-        sha = self._there.get_branch(self._line.look().default_branch).commit.sha
-        found = self._content(POLICY, sha)
-        return sha, base64.b64decode(found.content) if found and found.type == "file" else None
+    def default_head(self) -> str:
+        """The newest commit of the default branch."""
+        return str(self._there.get_branch(self._line.look().default_branch).commit.sha)
+
+    def lab_files(self, commit: str) -> dict[str, bytes]:
+        """The YAML files of the lab's folder at a commit, by path; if there is no policy, also
+        the file at its old path."""
+        found = {
+            one.path: self.blob(one.sha)
+            for one in self._listed(lab_config.FOLDER, commit)
+            if one.type == "file" and lab_config.is_read(one.path)
+        }
+        if PATH not in found and (old := self._content(OLD_PATH, commit)):
+            found[OLD_PATH] = base64.b64decode(old.content)
+        return found
 
     def role(self, login: str) -> str:
         """`role_name` of a person in the repository now; "none" for a stranger."""

@@ -16,7 +16,6 @@ from runner.planning import arm_settings
 from runner.planning import cost as planning_cost
 from runner.planning.arm_settings import Settings
 from runner.publish import step_summary
-from runner.schema.devices import KINDS
 from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord
 
 MAX_DRAWN = 40  # steps of a flow chart
@@ -55,7 +54,7 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         differing=arm_settings.differing(flat.values()),
         columns=MAX_COLUMNS,
         value=lambda arm, name: flat[arm].get(name, format.UNKNOWN),
-        peak=KINDS[plan.resources.kind].peak_flops * plan.resources.count,
+        peak=plan.kinds[plan.resources.kind].peak_flops * plan.resources.count,
         lines=lambda arm: _arm_lines(arms[arm]),
         level=next((one.level for one in record.forecasts.values()), 0.0),
         not_forecast=_not_forecast(record),

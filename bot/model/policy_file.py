@@ -1,9 +1,11 @@
-"""The policy, who may do what on a repository: `.github/regatta.yml` of its default branch. Pure.
+"""The policy, who may do what on a repository: `.github/regatta/policy.yml` of its default branch.
+Pure.
 
 A missing or unreadable file permits only to stop what runs; everybody who asks is told.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -11,13 +13,16 @@ from pydantic_core import PydanticCustomError
 from runner.lib import problems
 from runner.lib.base_record import Record
 from runner.lib.complaints import Complaints
-from runner.lib.problems import BadExperiment, Problem, near, quoted
-from runner.schema import devices
+from runner.lib.problems import BadExperiment, Problem, Said, near, quoted
+from runner.schema import lab_config
+from runner.schema.devices import Kind, listed
 from runner.schema.record import EVERYTHING
 
 FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 
-PATH = ".github/regatta.yml"
+PATH = lab_config.POLICY
+OLD_PATH = ".github/regatta.yml"  # of labs that were set up before; nothing in it counts
+INIT = "`regatta init` writes one"
 ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; there may be others
 Command = Literal["run", "cancel", "retry", "reproduce", "plan"]
 Hours = Annotated[float, Field(ge=0)]
@@ -38,20 +43,9 @@ def _login(name: str) -> str:
     return name
 
 
-def _kind(name: str) -> str:
-    if name not in devices.KINDS:
-        known = devices.listed(devices.KINDS)
-        raise _cannot_be_meant(f"the lab knows no hardware {quoted(name)}; it has {known}")
-    return name
-
-
 def _cannot_be_meant(words: str) -> PydanticCustomError:
     """An error about values that the form allows. `told` has the message as it is."""
     return PydanticCustomError("cannot_work", "{words}", {"words": words})
-
-
-_Kind = Annotated[str, AfterValidator(_kind)]
-_AnyKind = Annotated[str, AfterValidator(lambda name: name if name == EVERYTHING else _kind(name))]
 
 
 class Permitted(Record):
@@ -70,8 +64,8 @@ class Rules(Record):
     own: bool = True  # whether people may approve their own pull requests
     two_approvers_from: Hours | None = None  # device-hours from which two people must approve
     # By kind of hardware, "*" for all together.
-    device_hours_per_person_and_month: dict[_AnyKind, Hours] = Field(default_factory=dict)
-    kinds: tuple[_Kind, ...] | None = None  # hardware that may be used; None: all
+    device_hours_per_person_and_month: dict[str, Hours] = Field(default_factory=dict)
+    kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all
     # Wall-clock hours after which an execution without an estimate is stopped.
     hours_without_estimate: Annotated[float, Field(gt=0)] = 4.0
 
@@ -95,15 +89,19 @@ class Policy(Rules):
         return role in permitted.roles or by_name
 
 
-def parse(content: bytes | None, sha: str) -> Policy:
-    """The policy in the file's bytes (None: there is no file) at the commit `sha`. Problems, each
-    with its line, become `problems`; such a policy permits only the default for cancel."""
+def parse(files: Mapping[str, bytes], sha: str, kinds: Mapping[str, Kind] | None) -> Policy:
+    """The policy in the lab's files, by path, at the commit `sha`, of a lab with these kinds of
+    device (None: they are unreadable). Problems, each with its line, become `problems`; such a
+    policy permits only the default for cancel."""
+    content = files.get(PATH)
     if content is None:
-        words = f"there is no {PATH} on the default branch; `regatta init` writes one"
+        mend = f"move the old file: `git mv {OLD_PATH} {PATH}`" if OLD_PATH in files else INIT
+        words = f"there is no {PATH} on the default branch; {mend}"
         return Policy(sha=sha, problems=(words,))
     try:
         document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
         complaints = Complaints(document)
+        complaints.say_all(_unknown_kinds(document.value, kinds))
         rules = complaints.validated(Rules)
         complaints.end()
     except UnicodeDecodeError:
@@ -111,3 +109,16 @@ def parse(content: bytes | None, sha: str) -> Policy:
     except BadExperiment as error:
         return Policy(sha=sha, problems=tuple(map(str, error.problems)))
     return Policy(**dict(rules), sha=sha)
+
+
+def _unknown_kinds(said: Mapping[str, Any], kinds: Mapping[str, Kind] | None) -> Said:
+    """Hardware that the lab does not have, or that experiments may not ask for."""
+    here = [name for name, kind in (kinds or {}).items() if kind.on_ray]
+    for key in ("kinds", "device_hours_per_person_and_month"):
+        given = said.get(key)
+        places = dict(enumerate(given)) if isinstance(given, list) else {}
+        places |= {name: name for name in given} if isinstance(given, dict) else {}
+        for place, name in places.items():
+            if kinds is not None and isinstance(name, str) and name not in (*here, EVERYTHING):
+                words = f"the lab knows no hardware {quoted(name)}; it has {listed(here)}"
+                yield (key, place), words

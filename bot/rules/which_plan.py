@@ -11,7 +11,7 @@ from typing import Literal
 
 from bot.model.escape import code
 from bot.model.keys import Key
-from bot.model.policy_file import PATH, Command, Policy
+from bot.model.policy_file import Command, Policy
 from bot.model.thread import Thread
 from runner.planning import subset
 from runner.schema.record import Approval, Narrowing, Plan, PlanRecord
@@ -170,4 +170,4 @@ def unreadable(policy: Policy) -> str | None:
     if not policy.problems:
         return None
     more = f" (and {len(policy.problems) - 1} more)" if len(policy.problems) > 1 else ""
-    return f"nobody can command runs until {PATH} is fixed: {policy.problems[0]}{more}"
+    return f"nobody can command runs until this is fixed: {policy.problems[0]}{more}"

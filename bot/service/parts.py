@@ -3,11 +3,13 @@
 from typing import Any
 
 from bot.controller import catch_up
+from bot.controller.lab_files import LabFiles
 from bot.controller.reconciler import Reconciler
 from bot.github import GitHub
 from bot.setup.settings import Settings
 from runner.execution.ray_jobs import RayAddress, RayJobs
 from runner.scheduler import cluster
+from runner.schema import lab_config
 from runner.store.store import Store
 
 
@@ -30,12 +32,14 @@ def opened(settings: Settings) -> tuple[Store, GitHub]:
 
 def reconciler(settings: Settings, store: Store, github: GitHub, **more: Any) -> Reconciler:
     """The loop over them. Raises Unset, RayError, BadCluster."""
+    found = LabFiles(github).now().config if settings.cluster else None
+    devices = (found or lab_config.defaults()).devices
     address = RayAddress(settings.ray_address, settings.file_of_ray_token())
     return Reconciler(
         store,
         github,
         RayJobs(address, store.id),
-        cluster=cluster.load(settings.cluster) if settings.cluster else None,
+        cluster=cluster.load(settings.cluster, devices) if settings.cluster else None,
         isolation=settings.isolated(),
         sweep_every=catch_up.EVERY,
         records_branch=settings.records_branch,

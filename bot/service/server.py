@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
+from bot.controller.lab_files import LabFiles
 from bot.inbox import webhook
 from bot.service import connections, health, live
 from bot.service.parts import opened, reconciler
@@ -40,6 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     host = github.url.removesuffix(f"/{github.name}")
     remembered, address = Memory(pages), public(settings.site)
+    lab = LabFiles(github)
 
     def rebuild() -> None:
         try:
@@ -52,6 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
                 live=True,
                 remembered=remembered,
                 address=address,
+                tracks=lab.config().tracks,
             )
         except Exception:  # pages can be drawn again; experiments must not wait for them
             log.exception("the site could not be built")

@@ -7,10 +7,8 @@ to type (between backticks) or the place to click.
 import base64
 import os
 import secrets
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,17 +17,20 @@ from urllib.parse import quote
 
 import httpx
 
+from bot.controller.lab_files import Decided, decided
 from bot.controller.records_branch import BRANCH, waiting
 from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused, app_manifest
 from bot.model import policy_file
 from bot.model.policy_file import FORM_PATH
 from bot.setup import init
+from bot.setup.findings import Finding, Wrong, answering, need, private
 from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Settings, Unset
 from runner.execution.ray_jobs import LOOK
 from runner.isolation import bubblewrap
 from runner.lib import accelerators
-from runner.scheduler.cluster import BadCluster, load
-from runner.store.store import Store, StoreError
+from runner.scheduler.cluster import load
+from runner.schema import lab_config
+from runner.store.store import Store
 
 SHORTEST_SECRET = 24  # characters
 LEAST_FREE = 2 << 30  # bytes free on the disk of the store
@@ -39,46 +40,6 @@ DELIVERIES = "30"  # the number of newest ones that are checked
 SETTINGS = "the App's settings on GitHub"
 HOOK = f"Under {SETTINGS}, Webhook,"
 LEVELS = {"read": "Read-only", "write": "Read and write"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a check: fine or not, as a sentence; and what to do if not."""
-
-    ok: bool
-    words: str
-    mend: str = ""
-
-
-class Wrong(Exception):
-    """A problem, as a sentence, and how to fix it."""
-
-
-def need(fine: object, words: str, mend: str) -> None:
-    """Raise Wrong unless `fine`."""
-    if not fine:
-        raise Wrong(words, mend)
-
-
-@contextmanager
-def answering(words: str, mend: str) -> Iterator[None]:
-    """Turn errors of the `with` body into Wrong with this message, in which `{}` is the reason."""
-    try:
-        yield
-    except (Refused, Later, Unset, BadCluster, StoreError, OSError, httpx.HTTPError) as error:
-        # An httpx error about a header may quote a token.
-        why = type(error).__name__ if isinstance(error, httpx.HTTPError) else str(error)
-        raise Wrong(words.replace("{}", why), mend) from error
-
-
-def private(path: Path, others: int, move: str) -> None:
-    """Raise Wrong if own code, or users with the permission bits `others`, can read the file;
-    `move` says where it should be."""
-    words = f"code of experiments can read {path}: it lies among programs and libraries."
-    need(not bubblewrap.shows(path), words, move)
-    mode = stat.S_IMODE(path.stat().st_mode)
-    words = f"others on this machine can read {path} (mode {mode:04o})."
-    need(not mode & others, words, f"`chmod {mode & ~others:o} {path}`")
 
 
 def looked_at(of: Settings, actions: bool = False) -> dict[str, Finding]:
@@ -200,7 +161,7 @@ class Doctor:
     def cluster(self, file: Path) -> str:
         """Whether the lab's devices are described."""
         with answering("{}", f"Mend {file}; examples/cluster.yaml shows one."):
-            load(file)
+            load(file, (self._decided.config or lab_config.defaults()).devices)
         return f"{file} can be read."
 
     def ray(self) -> str:
@@ -268,6 +229,11 @@ class Doctor:
         except Gone:
             return None
         return base64.b64decode(found["content"])
+
+    @cached_property
+    def _decided(self) -> Decided:
+        read = {path: self._file(path) for path in (*lab_config.FILES, policy_file.OLD_PATH)}
+        return decided({path: content for path, content in read.items() if content is not None}, "")
 
     def clock(self) -> str:
         """Whether this machine's time is GitHub's."""
@@ -363,9 +329,8 @@ class Doctor:
 
     def policy(self) -> str:
         """Whether anybody may run anything."""
-        path = policy_file.PATH
-        read = policy_file.parse(self._file(path), "")
-        mend = f"Mend {path} on the default branch; `regatta init` writes one that works."
+        read = self._decided.policy
+        mend = f"Mend {lab_config.FOLDER} on the default branch; `regatta init` writes it anew."
         need(not read.problems, f"nobody may run anything: {'; '.join(read.problems)}.", mend)
         allowed = read.permitted("run")
         who = ", ".join([*(f"role {role}" for role in allowed.roles), *allowed.people])
@@ -388,15 +353,6 @@ class Doctor:
 def client() -> httpx.Client:
     """An HTTP client for services without a library."""
     return httpx.Client(timeout=LOOK, trust_env=False)
-
-
-def lines(found: Mapping[str, Finding]) -> Iterator[str]:
-    """The findings as text; what to do is below its line."""
-    width = max(map(len, found), default=0)
-    for name, finding in found.items():
-        yield f"{'✓' if finding.ok else '✗'} {name:<{width}}  {finding.words}"
-        if finding.mend:
-            yield f"  {'':<{width}}  → {finding.mend}"
 
 
 def _name(permission: str) -> str:

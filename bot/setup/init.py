@@ -16,6 +16,7 @@ from typing import Literal
 
 from bot.github import Line, app_manifest
 from bot.model.actions import LABELS
+from runner.schema import lab_config
 
 STARTER = Path(__file__).parent / "starter"
 Mode = Literal["server", "actions"]
@@ -48,7 +49,9 @@ class File:
 
 # Path → the starter to write there, and its purpose.
 COMMON = {
-    ".github/regatta.yml": ("policy.yml", "who may give which command"),
+    lab_config.POLICY: ("policy.yml", "who may give which command"),
+    lab_config.TRACKS: ("tracks.yml", "the speedrun tracks"),
+    lab_config.DEVICES: ("devices.yml", "the kinds of device, with prices"),
     ".github/ISSUE_TEMPLATE/experiment.yml": ("form.yml", "the issue form for preregistrations"),
     ".github/PULL_REQUEST_TEMPLATE.md": ("pull-request.md", "the template for pull requests"),
 }

@@ -37,7 +37,6 @@ from scipy.special import stdtrit
 from runner.analysis import scaling
 from runner.lib.format import first_of
 from runner.schema import prediction_forms, record
-from runner.schema.devices import KINDS
 
 Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb, or None
 Interval = tuple[float, float]  # both ends are included
@@ -185,7 +184,7 @@ def _spent(prediction: record.Prediction, plan: record.Plan, arm: str, speeds: F
     reported = [speed for seed in plan.seeds if (speed := speeds.get((arm, seed)))]
     if len(reported) < len(plan.seeds):
         raise NoEstimate(f"no speed is known of {arm}, and so no hardware FLOPs", 0)
-    kind = KINDS.get(resources.kind)
+    kind = plan.kinds.get(resources.kind)
     # An unknown device does not matter for a law: the factor is the same for all sizes.
     a_second = resources.count * (kind.peak_flops if kind else 1.0)
     return planned.tokens / fmean(reported) * a_second

@@ -7,7 +7,6 @@ lab's figure, and the description says which text it is on.
 from runner.analysis import speedrun_file, speedrun_rows
 from runner.analysis.speedrun_file import RunInfo
 from runner.lib.format import natural
-from runner.schema import devices
 from runner.schema.record import EnteredRun, Execution, Result
 
 
@@ -65,7 +64,7 @@ def _run(execution: Execution, result: Result, run: EnteredRun) -> RunInfo:
                 f"{plan.title}: {run.arm}, seed {run.seed}. Its bits per byte are of the "
                 f"validation text {text}, not of Paloma's c4_en; execution {execution.id}."
             ),
-            "device_flops": devices.KINDS[run.resources.kind].peak_flops,
+            "device_flops": plan.kinds[run.resources.kind].peak_flops,
             "eval/paloma/c4_en/bpb": run.evaluated.bpb,
             "model_config": arm.model.model_dump(mode="json") if arm else {},
             "train_config": arm.train.model_dump(mode="json") if arm else {},

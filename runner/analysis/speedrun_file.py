@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from engine.config import flops
 from engine.config.schema import ModelConfig
 from runner.lib import bounds
-from runner.schema.devices import KINDS
+from runner.schema import lab_config
 
 CLOSE = 0.01  # relative; computed figures that differ by less are equal
 MAX_COUNT = 10**30  # for any count; larger ones would overflow
@@ -297,7 +297,7 @@ def _of_whole(name: str, run: RunInfo) -> Iterator[Finding]:
         words = "; ".join(f"{key} is {_short(value)}" for key, value in wrong.items())
         yield Finding(name, "impossible", "figure", words)
         return
-    peaks = (*PEAKS.values(), *(kind.peak_flops for kind in KINDS.values()))
+    peaks = (*PEAKS.values(), *(kind.peak_flops for kind in lab_config.defaults().devices.values()))
     if all(_differ(run.device_flops, peak) for peak in peaks):
         words = f"{run.device_flops:.4g} FLOP/s are the peak of no known chip"
         yield Finding(name, "odd", "chips", words)

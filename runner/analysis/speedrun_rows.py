@@ -11,9 +11,7 @@ from datetime import datetime
 from runner.analysis import run_comparison, speedrun_ranking
 from runner.analysis.comparability import Scored, scored_on
 from runner.analysis.speedrun_ranking import Row, Tier
-from runner.schema import tracks
 from runner.schema.record import EnteredRun, Execution, Plan, PlannedStep, Replayed, Result
-from runner.schema.tracks import Track
 
 BY_FORMULA = "by formula"
 BY_TRACE = "3 × the traced forward pass that was scored × tokens, as the model's own process says"
@@ -43,13 +41,13 @@ def _of_tokens(step: PlannedStep, tokens: int) -> Scored | None:
     return Scored(source, tokenizer, str(sha256["validation"]), tokens)
 
 
-def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str, ...]:
+def foreseen(plan: Plan) -> tuple[str, ...]:
     """What a plan says about its entry: the track, and what will prevent a rank there."""
     if plan.speedrun is None:
         return ()
     author = plan.speedrun.author
     of = f" ({author.affiliation})" if author.affiliation else ""
-    track = (tracks.known() if known is None else known).get(plan.speedrun.track)
+    track = plan.enters
     if track is None:
         return (f"There is no track `{plan.speedrun.track}`.",)
     said = [f"This enters the track `{track.name}` for {author.name}{of}: {track.sentence}."]

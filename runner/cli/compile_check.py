@@ -2,6 +2,7 @@
 line describes such devices."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,12 +16,11 @@ from runner.cli.ending import FAILED, complaining, print_json, stop, stopping
 from runner.cli.options import AsJson
 from runner.lib.problems import near
 from runner.planning import compile_check, planner
-from runner.schema.devices import DESCRIBED, Slice, slice_named
+from runner.schema import lab_config
+from runner.schema.devices import Slice, slice_named
 
-TheSlice = Annotated[
-    str | None,
-    typer.Option("--slice", help="The devices: kind and count, such as h100x8 or v5px64."),
-]
+OPTION = typer.Option("--slice", help="The devices: kind and count, such as h100x8 or v5px64.")
+TheSlice = Annotated[str | None, OPTION]
 TheMesh = Annotated[
     str | None,
     typer.Option(
@@ -43,7 +43,7 @@ def command(
         ),
     ] = None,
     arm: Annotated[str | None, typer.Option(help="Which arm of the experiment.")] = None,
-    devices: TheSlice = "v5px64",
+    devices: Annotated[str, OPTION] = "v5px64",
     mesh: TheMesh = None,
     remat: Remat = "block",
     as_json: AsJson = False,
@@ -52,7 +52,7 @@ def command(
 
     Nothing is allocated and none of the devices is needed.
     """
-    on, compute = described(devices, mesh, remat, Slice("v5p", 64))
+    on, compute = described(path or Path(), devices, mesh, remat)
     model, train = compile_check.llama_8b(compute.mesh)
     if path is not None:
         arms = {name: arm for name, arm in planner.plan_folder(path).arms.items() if arm.labs}
@@ -77,24 +77,31 @@ def command(
 
 
 def described(
-    devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
+    at: Path,
+    devices: str | None,
+    mesh: str | None,
+    remat: Literal["none", "block"],
+    default: Slice | None = None,
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and the computation that the options describe."""
+    """The slice and the computation that the options describe, in the lab in whose checkout `at`
+    is. Without `devices` it is the `default`."""
+    on = default
     with complaining() as wrong:
         read = list(_sizes(mesh)) if mesh else []
         wrong += [one for one in read if isinstance(one, str)]
         try:
-            on = slice_named(devices) if devices else default
+            on = slice_named(lab_config.find(at).devices, devices) if devices else default
         except ValueError as error:
             wrong.append(str(error))
+    assert on
     named = dict(one for one in read if not isinstance(one, str))
     sizes = MeshConfig(**named) if mesh else None
     if sizes and not devices:
-        on = Slice(default.kind, sizes.devices)
+        on = replace(on, count=sizes.devices)
     sizes = sizes or MeshConfig(fsdp=on.count)
     if found := memory.misfits(sizes, devices=on.count):
         stop(f"`--mesh`: {found[0].words}.")
-    on_cpu = DESCRIBED[on.kind].platform == "cpu"
+    on_cpu = on.device.platform == "cpu"
     return on, ComputeConfig(mesh=sizes, remat=remat, dtype="float32" if on_cpu else "bfloat16")
 
 

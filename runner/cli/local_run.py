@@ -22,7 +22,6 @@ from runner.lib import accelerators
 from runner.planning import limits
 from runner.publish import step_summary
 from runner.schema import record
-from runner.schema.devices import KINDS
 from runner.store.leases import LeaseWatch
 from runner.store.store import Remote, Store
 
@@ -77,7 +76,7 @@ def unusable_devices(plan: record.Plan) -> str | None:
     """Why JAX cannot use this machine's devices for a plan, and what to do; None if it can, or if
     the machine has none."""
     asked = (plan.resources, *(step.resources for step in plan.steps.values()))
-    for platform in dict.fromkeys(KINDS[one.kind].platform for one in asked):
+    for platform in dict.fromkeys(plan.kinds[one.kind].platform for one in asked):
         if found := accelerators.unusable(platform):
             return f"{plan.experiment}, `resources`: {found.words} {found.mend}."
     return None
@@ -88,7 +87,7 @@ def missing_devices(plan: record.Plan) -> str | None:
     job wait forever for missing devices."""
     gpus, cpus = local_ray.local_gpus(), local_ray.local_cpus()
     for resources in (plan.resources, *(step.resources for step in plan.steps.values())):
-        kind, count = KINDS[resources.kind], resources.count
+        kind, count = plan.kinds[resources.kind], resources.count
         lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
         lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
         lacks = lacks or "this machine is not a host of a TPU slice" * bool(kind.ray_tpu)

@@ -5,6 +5,7 @@ A local execution has no approval and is unsigned; otherwise it is as the bot's.
 
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -92,7 +93,7 @@ def plan(
     Memory is counted for the devices that the experiment asks for, or those you describe.
     """
     opened, planned = options.found(store, jobs), planner.plan_folder(path)
-    _show_plan(planned, opened, as_json, devices, mesh, remat)
+    _show_plan(planned, opened, as_json, path, devices, mesh, remat)
     if words := local_run.unusable_devices(planned):
         remark(words, "yellow")
     if not as_json:
@@ -103,13 +104,14 @@ def _show_plan(
     planned: record.Plan,
     opened: Store | None,
     as_json: bool,
+    at: Path,
     devices: str | None = None,
     mesh: str | None = None,
     remat: Literal["none", "block"] = "none",
 ) -> None:
     held = []
     for default, arms in _asked_for(planned, bool(devices)).items():
-        on, compute = compile_check.described(devices, mesh, remat, default)
+        on, compute = compile_check.described(at, devices, mesh, remat, default)
         own = [(arm.labs, arm.train) for arm in arms.values() if arm.labs]
         compile_check.check_mesh(own, compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
@@ -160,7 +162,7 @@ def run(
         planned, left = _narrowed(whole, only, seed)
         wrong += left
     if dry_run:
-        _show_plan(planned, options.found(store, jobs), as_json)
+        _show_plan(planned, options.found(store, jobs), as_json, path)
         return
     ray = options.ray(ray_address, ray_token_file)
     opened = options.made(store, jobs)
@@ -236,8 +238,12 @@ def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.P
         if arm.labs is None:
             continue
         resources = plan.resources if alike else steps.get(name, plan.resources)
-        found.setdefault(Slice(resources.kind, resources.count), {})[name] = arm
-    return found or {Slice(plan.resources.kind, plan.resources.count): {}}
+        found.setdefault(_slice(plan, resources), {})[name] = arm
+    return found or {_slice(plan, plan.resources): {}}
+
+
+def _slice(plan: record.Plan, of: record.Resources) -> Slice:
+    return Slice(of.kind, of.count, plan.kinds[of.kind])
 
 
 def _tell(store: Store, facts: Facts, as_json: bool) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from runner.cli.ending import remark, stop
 from runner.lib.problems import near
+from runner.schema import lab_config
 from runner.spec import json_schema
 from runner.spec.declaration import FILE_NAME, STARTERS
 
@@ -51,6 +52,6 @@ def command(
             (folder / path.name).write_text(text, encoding="utf-8")
             print(folder / path.name)
     if not (schema := under / json_schema.NAME).exists():  # the file's first line names it
-        schema.write_text(json_schema.text(), encoding="utf-8")
+        schema.write_text(json_schema.text(lab_config.find(under)), encoding="utf-8")
         print(schema)
     remark(f"next: regatta plan {folder}, then regatta run {folder}")

@@ -23,6 +23,7 @@ from runner.lib.untrusted_files import printable
 from runner.planning import planner
 from runner.scheduler import cluster, simulate
 from runner.scheduler.simulate import Fate, Submission, Summary
+from runner.schema import lab_config
 from runner.schema.devices import listed
 from runner.spec import declaration
 
@@ -53,7 +54,7 @@ def command(
     """Simulate the lab's queue on a cluster that you describe: waiting, cost, utilisation."""
     if chart is not None and chart.suffix not in PICTURES:
         stop(f"--chart: {chart} must be a picture; end its name in {' or '.join(PICTURES)}.")
-    described = cluster.load(cluster_file)
+    described = cluster.load(cluster_file, lab_config.find(Path()).devices)
     arriving, left_out = _planned(experiments or [], described, person)
     arriving += cluster.synthetic(described.synthetic, described.cluster, described.faults.seed)
     if not arriving:

@@ -22,7 +22,7 @@ from runner.history.provenance import Side
 from runner.lib.problems import BadExperiment, near
 from runner.planning import lockfile, planner
 from runner.publish import step_summary
-from runner.schema import record
+from runner.schema import lab_config, record
 from runner.schema.record import Plan, Result
 from runner.spec import declaration
 from runner.store.store import Store, StoreError
@@ -69,7 +69,7 @@ def _check_compiled(text: str, path: Path) -> None:
         str(path), lambda name: name == declaration.LOCK_NAME or (path / name).is_file()
     )
     try:
-        planner.make_plan(declaration.parse(text, str(python)), path)
+        planner.make_plan(declaration.parse(text, str(python), lab_config.find(path)), path)
     except BadExperiment as error:
         line = lockfile.line_of(python)
         raise BadExperiment([replace(one, line=line) for one in error.problems]) from error

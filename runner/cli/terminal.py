@@ -26,7 +26,7 @@ from runner.planning import arm_settings, limits
 from runner.planning import cost as planning_cost
 from runner.planning.compile_check import Check
 from runner.schema import record
-from runner.schema.devices import DESCRIBED, Slice
+from runner.schema.devices import Slice
 
 MAX_LOSSES = 12  # runs whose loss is shown at the same time
 MAX_DIFFERING = 3  # settings that a terminal of 80 characters has room for
@@ -85,7 +85,7 @@ def memory_view(
 ) -> RenderableType:
     """The estimated memory per device of the slice, and whether it fits. Arms with equal needs
     share a column; if there are too many, those with the largest needs have one."""
-    kind = DESCRIBED[on.kind]
+    kind = on.device
     alike: dict[memory.Footprint, list[str]] = {}
     for name, arm in arms.items():
         held = memory.footprint(_labs(arm), arm.train, compute, kind.platform)
@@ -168,7 +168,7 @@ def check_view(
     check: Check, model: ModelConfig, train: TrainConfig, on: Slice, compute: ComputeConfig
 ) -> RenderableType:
     """The result of compiling ahead of time, beside the estimate."""
-    kind = DESCRIBED[on.kind]
+    kind = on.device
     held = memory.footprint(model, train, compute, "cpu" if check.simulated else kind.platform)
     state, total = held.parameters + held.moments, check.arguments + check.temporaries
     found = (

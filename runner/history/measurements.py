@@ -13,7 +13,7 @@ from engine.config.schema import ModelConfig
 from runner.history import step_runs
 from runner.lib import bounds
 from runner.schema import record
-from runner.schema.devices import KINDS
+from runner.schema.devices import Kind
 from runner.schema.record import EnteredRun, Evaluated, Execution, Plan, PlannedStep, StepEnd
 from runner.store import artifacts
 from runner.store.store import Store
@@ -40,7 +40,7 @@ def runs(
             continue
         end, score = ends.get(name), scores.get(name)
         seconds, hardware, measured = _measured(store, execution, ends, name, attempts_seconds)
-        price = KINDS[step.resources.kind].price
+        price = plan.kinds[step.resources.kind].price
         count = step.resources.count
         tokens, parameters, model_flops = _counted(step, score)
         found.append(
@@ -109,17 +109,17 @@ def _measured(
     store: Store, execution: Execution, ends: Mapping[str, StepEnd], name: str, attempts: float
 ) -> tuple[float | None, float | None, str]:
     """(seconds of the training, hardware FLOPs with all own steps that it needs, a note)."""
-    steps = execution.plan.steps
+    steps, kinds = execution.plan.steps, execution.plan.kinds
     seconds, words = _seconds(store, execution, steps[name], ends.get(name), attempts)
     if seconds is None:
         return None, None, words
-    whole = seconds * _peak(steps[name])
+    whole = seconds * _peak(steps[name], kinds)
     for other in _needed(steps, name):
         if steps[other].own:
             taken, why = _seconds(store, execution, steps[other], ends.get(other), attempts)
             if taken is None:
                 return seconds, None, why
-            whole += taken * _peak(steps[other])
+            whole += taken * _peak(steps[other], kinds)
     return seconds, whole, words
 
 
@@ -156,9 +156,9 @@ def _on_other_devices(store: Store, step: PlannedStep, by: str) -> str | None:
     return f"its cost is not known: {by} made it on {had}, and not on what is declared here"
 
 
-def _peak(step: PlannedStep) -> float:
-    """The peak FLOP/s of all its devices."""
-    return KINDS[step.resources.kind].peak_flops * step.resources.count
+def _peak(step: PlannedStep, kinds: Mapping[str, Kind]) -> float:
+    """The peak FLOP/s of all its devices, of these kinds."""
+    return kinds[step.resources.kind].peak_flops * step.resources.count
 
 
 def _needed(steps: Mapping[str, PlannedStep], name: str) -> list[str]:

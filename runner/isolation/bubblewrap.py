@@ -143,7 +143,7 @@ def _code() -> list[Path]:
     around them, which may contain a store."""
     found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     found |= {Path(place) for place in sys.path if Path(place).name in LIBRARIES}
-    found |= {LAB / room for room in paths.SHOWN} | {paths.HARDWARE}
+    found |= {LAB / room for room in paths.SHOWN}
     # A folder before its content, which is bound again, because it may be the target of a link.
     return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
 

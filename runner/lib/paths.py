@@ -3,6 +3,5 @@
 from pathlib import Path
 
 LAB = Path(__file__).parents[2]  # the folder of the lab's packages
-HARDWARE = LAB / "hardware.yaml"  # of this lab, if it has one
 ROOMS = ("engine", "runner", "bot")  # the lab's packages, which an experiment's code may import
 SHOWN = ("engine", "runner")  # the packages that a job runs, and that code in a box can read

@@ -19,6 +19,9 @@ NAMED = {
     "arms": "an arm; use a–z, 0–9, `_` and `-`",
     "steps": "a step; use a–z, 0–9, `_` and `-`, a letter first",
     "pools": "a pool; use up to 80 characters that can be shown",
+    "tracks": "a track; use a–z, 0–9 and `-`",
+    "data": "a text; use a–z, 0–9 and `-`",
+    "devices": "a kind of device; use a–z and 0–9",
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }

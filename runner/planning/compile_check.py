@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from engine.config import memory
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
-from runner.schema.devices import DESCRIBED, Slice
+from runner.schema.devices import Slice
 
 
 class Check(NamedTuple):
@@ -52,7 +52,7 @@ def llama_8b(mesh: MeshConfig) -> tuple[ModelConfig, TrainConfig]:
 
 def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Slice) -> Check:
     """Compile one step for the slice. Raises DoesNotCompile."""
-    real = DESCRIBED[on.kind].platform == "tpu" and importlib.util.find_spec("libtpu") is not None
+    real = on.device.platform == "tpu" and importlib.util.find_spec("libtpu") is not None
     asked = {
         "model": model.model_dump(),
         "train": train.model_dump(),
@@ -81,7 +81,7 @@ def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Sl
         return Check(simulated=not real, **answer)
     if "RESOURCE_EXHAUSTED" not in answer["error"]:
         raise DoesNotCompile(answer["error"])
-    kind = DESCRIBED[on.kind]
+    kind = on.device
     said = answer["error"], kind.memory, kind.platform
     raise DoesNotCompile(memory.what_fits(model, train, compute, *said))
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 from engine.config import flops
 from engine.config.schema import ModelConfig, TrainConfig
-from runner.schema.devices import KINDS, UTILISATION
+from runner.schema.devices import UTILISATION, Kind
 from runner.schema.own_model import OwnModel
 from runner.schema.record import Cost, Plan, PlannedArm, Resources, Standing
 
@@ -32,7 +32,7 @@ def of(plan: Plan, but: Collection[str] = ()) -> Cost:
         for (arm, _), name in plan.trained().items()
         if name not in but
     ]
-    return cost(runs, plan.resources)
+    return cost(runs, plan.resources, plan.kinds)
 
 
 def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
@@ -41,14 +41,16 @@ def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
     cached = {name for name, one in stands.items() if one.state == "cached"}
     if not cached:
         return plan.cost
-    if any(step.resources.kind not in KINDS for step in plan.steps.values()):
+    if any(step.resources.kind not in plan.kinds for step in plan.steps.values()):
         return plan.cost  # it may name kinds that no longer exist
     return of(plan, cached)
 
 
-def cost(runs: Collection[tuple[Resources, PlannedArm]], default: Resources) -> Cost:
-    """The cost of runs on their devices; for own models only the tokens are known. `default` are
-    the devices to name if there are no runs."""
+def cost(
+    runs: Collection[tuple[Resources, PlannedArm]], default: Resources, kinds: Mapping[str, Kind]
+) -> Cost:
+    """The cost of runs on their devices, of these kinds; for own models only the tokens are known.
+    `default` are the devices to name if there are no runs."""
     flops_on: dict[tuple[str, int], int] = {}
     for on, arm in runs:
         if arm.model_flops is not None:
@@ -60,7 +62,7 @@ def cost(runs: Collection[tuple[Resources, PlannedArm]], default: Resources) -> 
     least, most = UTILISATION
     seconds, price, devices = (0.0, 0.0), (0.0, 0.0), dict[str, tuple[float, float]]()
     for (name, count), model_flops in flops_on.items():
-        kind, before = KINDS[name], devices.get(name, (0.0, 0.0))
+        kind, before = kinds[name], devices.get(name, (0.0, 0.0))
         of_all = [model_flops / share / kind.peak_flops for share in (least, most)]
         devices[name] = (before[0] + of_all[0], before[1] + of_all[1])
         seconds = (seconds[0] + of_all[0] / count, seconds[1] + of_all[1] / count)
@@ -74,7 +76,7 @@ def cost(runs: Collection[tuple[Resources, PlannedArm]], default: Resources) -> 
         model_flops=whole,
         hardware_flops=(whole / least, whole / most),
         seconds=seconds,
-        price=price if any(KINDS[name].price for name in devices) else None,
-        device=" and ".join(f"{n} × {KINDS[name].description}" for name, n in flops_on),
+        price=price if any(kinds[name].price for name in devices) else None,
+        device=" and ".join(f"{n} × {kinds[name].description}" for name, n in flops_on),
         device_seconds=devices,
     )

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 from runner.schema import step_graph
-from runner.schema.devices import KINDS
 from runner.schema.record import Plan, PlannedStep, Resources
 
 TIMES = 4  # multiple of the expected time
@@ -21,12 +20,12 @@ LEAST = 3600.0  # seconds
 def largest(plan: Plan) -> Resources:
     """The devices of the plan's largest part."""
     wanted = [plan.resources, *(step.resources for step in plan.steps.values())]
-    return max(wanted, key=_speed)
+    kinds = plan.kinds  # old plans may name one that there is no longer
 
+    def speed(of: Resources) -> float:
+        return kinds[of.kind].peak_flops * of.count if of.kind in kinds else 0.0
 
-def _speed(of: Resources) -> float:
-    # Old records may have a kind that is no longer in the table.
-    return KINDS[of.kind].peak_flops * of.count if of.kind in KINDS else 0.0
+    return max(wanted, key=speed)
 
 
 def limit_seconds(plan: Plan, hours_without_estimate: float) -> float:

@@ -16,23 +16,33 @@ from runner.lib.paths import LAB
 from runner.lib.problems import BadExperiment, Problem
 from runner.planning import code_digest, cost, planned_steps, prediction_checks, subset
 from runner.planning.planned_steps import is_known
+from runner.schema import lab_config
 from runner.schema.record import (
+    Cost,
     Plan,
     PlannedData,
     PlannedStep,
     Preregistration,
-    Resources,
 )
 from runner.spec import declaration, ladder
 from runner.spec.graph import Graph
 from runner.store.store import Store
 
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
-NO_COST = cost.cost([], Resources(kind="cpu"))  # while the plan is incomplete
+NO_COST = Cost(
+    runs=0,
+    tokens=0,
+    model_flops=0,
+    hardware_flops=(0, 0),
+    seconds=(0, 0),
+    price=None,
+    device="",
+)
 
 
 def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan:
-    """The plan of the experiment in the folder (or file) `path`, without a preregistration.
+    """The plan of the experiment in the folder (or file) `path`, without a preregistration, in the
+    lab whose checkout it is in.
 
     With a store, it copies what the jobs need from the folder there. `lab` is the folder of the
     lab's packages. Raises BadExperiment.
@@ -40,7 +50,8 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     folder = path if path.is_dir() else path.parent
     gc.disable()  # ten thousand steps are a million live objects; do not scan them
     try:
-        plan = make_plan(declaration.drafted(declaration.find(path)), folder, lab)
+        graph = declaration.drafted(declaration.find(path), lab_config.find(path))
+        plan = make_plan(graph, folder, lab)
     finally:
         gc.enable()
     if store:
@@ -76,6 +87,7 @@ def make_plan(
     complaints.end()
     compiled = declaration.is_lock(graph.document)
     seeds = {step.config["seed"] for step in steps.values() if step.do == "train"}
+    kinds = {"cpu", experiment.devices.kind, *(step.resources.kind for step in steps.values())}
     plan = Plan(
         experiment=called or folder.as_posix(),
         title=experiment.title,
@@ -92,6 +104,8 @@ def make_plan(
         compiled=compiled,
         ceiling_hours=experiment.resources.ceiling_hours,
         speedrun=experiment.speedrun,
+        devices={kind: graph.lab.devices[kind] for kind in sorted(kinds)},
+        track=graph.lab.tracks[experiment.speedrun.track] if experiment.speedrun else None,
         cost=NO_COST,
         fingerprint=NO_FINGERPRINT,
     )

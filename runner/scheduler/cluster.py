@@ -21,8 +21,8 @@ from runner.scheduler.admission import priority_of
 from runner.scheduler.queue_order import RANKS, Cluster, Policy, Pool
 from runner.scheduler.queue_state import HOUR, Request
 from runner.scheduler.simulate import Faults, Job, Submission
-from runner.schema import devices
-from runner.schema.devices import DESCRIBED, KINDS, listed
+from runner.schema import lab_config
+from runner.schema.devices import UTILISATION, Kind, listed
 from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedArm, Resources, run_name
 
 MAX_DEVICES = 1_000_000
@@ -106,25 +106,26 @@ _INSTEAD = {**_POOL, "pools": {"?": _POOL}}
 # ── Reading ──────────────────────────────────────────────────────────────────────────────────
 
 
-def load(file: Path) -> Described:
-    """Read the cluster in `file`. Raises BadCluster."""
+def load(file: Path, kinds: Mapping[str, Kind]) -> Described:
+    """Read the cluster in `file`, of a lab with these kinds of device. Raises BadCluster."""
     words = "there is no such file; a cluster is described in YAML: see examples/cluster.yaml"
     try:
-        return parse(problems.text_of(file, words), str(file))
+        return parse(problems.text_of(file, words), str(file), kinds)
     except BadExperiment as error:
         raise BadCluster(list(error.problems)) from error
 
 
-def parse(text: str, file: str) -> Described:
-    """Read the text of a cluster.yaml; errors name the file as `file`. Raises BadCluster with every
-    problem, by line."""
+def parse(text: str, file: str, kinds: Mapping[str, Kind] | None = None) -> Described:
+    """Read the text of a cluster.yaml, of a lab with these kinds of device (None: the defaults);
+    errors name the file as `file`. Raises BadCluster with every problem, by line."""
+    kinds = kinds or lab_config.defaults().devices
     example = "; examples/cluster.yaml shows how a cluster is described"
     try:
         document = problems.read(text, file, "`pools` and `policy`", example)
         complaints = Complaints(document)
         whole = complaints.whole(_File, _INSTEAD)
         if whole:
-            complaints.say_all(_senseless_pools(whole))
+            complaints.say_all(_senseless_pools(whole, kinds))
             if not any(complaints.lost(("pools", name, "kind")) for name in whole.pools):
                 complaints.say_all(_senseless_budgets(whole))
         complaints.end()
@@ -132,10 +133,10 @@ def parse(text: str, file: str) -> Described:
         raise BadCluster(list(error.problems)) from error
     if whole is None:
         raise AssertionError("what cannot be read is complained of")
-    return _described(whole, file)
+    return _described(whole, file, kinds)
 
 
-def _described(whole: _File, file: str) -> Described:
+def _described(whole: _File, file: str, kinds: Mapping[str, Kind]) -> Described:
     pools = whole.pools.items()
     return Described(
         file=file,
@@ -151,19 +152,19 @@ def _described(whole: _File, file: str) -> Described:
             attempts=whole.attempts,
             seed=whole.seed,
         ),
-        prices={name: _price(pool) for name, pool in pools},
+        prices={name: _price(pool, kinds[pool.kind]) for name, pool in pools},
         synthetic=whole.synthetic,
     )
 
 
-def _senseless_pools(whole: _File) -> Said:
+def _senseless_pools(whole: _File, kinds: Mapping[str, Kind]) -> Said:
     """Problems with well-formed pools."""
     for name, pool in whole.pools.items():
-        if pool.kind not in DESCRIBED:
-            words = f"no kind of device `{pool.kind}` is known, only {listed(DESCRIBED)}"
+        if pool.kind not in kinds:
+            words = f"no kind of device `{pool.kind}` is known, only {listed(kinds)}"
             yield ("pools", name, "kind"), words
             continue
-        shapes = DESCRIBED[pool.kind].topologies
+        shapes = kinds[pool.kind].topologies
         if shapes and pool.slice not in shapes:
             sizes = ", ".join(map(str, shapes))
             words = f"{pool.kind} comes in slices of {sizes} devices, not of {pool.slice}"
@@ -195,8 +196,7 @@ def _policy(policy: _Policy) -> Policy:
     )
 
 
-def _price(pool: _Pool) -> float | None:
-    kind = DESCRIBED[pool.kind]
+def _price(pool: _Pool, kind: Kind) -> float | None:
     if pool.price is not None:
         return pool.price
     taken_away = pool.preemptions_per_device_hour > 0 and kind.spot_price is not None
@@ -215,7 +215,7 @@ def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submissio
     its time at good utilisation, depending on seed and name.
     """
     runs = dict(_runs(plan))
-    times = {run: _seconds(arm, resources) for run, (arm, resources) in runs.items()}
+    times = {run: _seconds(plan, arm, resources) for run, (arm, resources) in runs.items()}
     longest = max((math.ceil(slow) for _, slow in times.values()), default=0)
     jobs = []
     for run, (arm, resources) in runs.items():
@@ -247,10 +247,10 @@ def _runs(plan: Plan) -> Iterator[tuple[str, tuple[PlannedArm, Resources]]]:
             yield run_name(arm, seed), (plan.arms[arm], on)
 
 
-def _seconds(arm: PlannedArm, on: Resources) -> tuple[float, float]:
+def _seconds(plan: Plan, arm: PlannedArm, on: Resources) -> tuple[float, float]:
     """The seconds of a run of this arm at good and at poor utilisation."""
-    peak = KINDS[on.kind].peak_flops * on.count
-    good, poor = ((arm.model_flops or 0) / use / peak for use in devices.UTILISATION)
+    peak = plan.kinds[on.kind].peak_flops * on.count
+    good, poor = ((arm.model_flops or 0) / use / peak for use in UTILISATION)
     return good, poor
 
 

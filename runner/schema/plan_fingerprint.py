@@ -11,7 +11,8 @@ def fingerprint(plan: Plan) -> str:
     """SHA-256 over what an approval approves: the plan without its texts and its estimate. A step's
     fingerprint covers its inputs and code; its configuration covers its arm."""
     words = ("title", "experiment", "code_sha256", "compiled", "cost", "fingerprint")
-    left_out: dict[str, Any] = dict.fromkeys(words, True)
+    of_the_lab = ("devices", "track")  # what it says of what the plan names
+    left_out: dict[str, Any] = dict.fromkeys((*words, *of_the_lab), True)
     if plan.steps:
         of_steps = {"inputs", "code", "alias", "config", "turn"}
         left_out |= {"arms": True, "steps": {"__all__": of_steps}}

@@ -1,4 +1,5 @@
-"""Speedrun tracks, as `tracks.yaml` declares them.
+"""Speedrun tracks, as the lab's `tracks.yml` declares them (`runner.schema.lab_config`). A plan
+carries the one that it enters.
 
 There are four kinds: reach a target quality at the lowest cost; the best quality within a budget;
 the shortest time to a quality on named hardware; and scaling, which projects the losses of a row's
@@ -6,16 +7,12 @@ sizes to more compute. `runner.analysis.speedrun_ranking` ranks them.
 """
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from runner.lib import yaml_lines
 from runner.lib.base_record import Record, Sha256
 
-FILE = Path(__file__).parent / "tracks.yaml"
 SIZES = 4  # that a projection needs
 
 Kind = Literal["target", "budget", "time", "scaling"]
@@ -41,19 +38,24 @@ class Hardware(Record):
         return f"{self.count} × {self.kind}"
 
 
-class Track(Record):
-    """One competition. Its kind decides which of the numbers it has."""
+class Terms(Record):
+    """What wins. The kind decides which of the numbers there are."""
 
-    name: str
-    title: str
+    title: str = Field(min_length=1, max_length=200)
     kind: Kind
-    data: Scored
     target: Positive | None = None  # bits per byte to reach, for target and time
     budget: Positive | None = None  # maximum FLOPs of a run, for budget
     at: Positive | None = None  # FLOPs to project to, for scaling
     hardware: Hardware | None = None  # for time
     cost: Literal["model", "hardware"] = "hardware"  # which FLOPs count, for the lab's own models
     spread: Positive  # relative standard deviation of the ranked figure between seeds
+
+
+class Track(Terms):
+    """One competition."""
+
+    name: str
+    data: Scored
 
     @property
     def sentence(self) -> str:
@@ -70,36 +72,9 @@ class Track(Record):
         return f"the fewest bits per byte that {SIZES} sizes project to {self.at:g} {flops}"
 
 
-_NEEDS: Mapping[Kind, tuple[str, ...]] = {
+NEEDS: Mapping[Kind, tuple[str, ...]] = {
     "target": ("target",),
     "budget": ("budget",),
     "time": ("target", "hardware"),
     "scaling": ("at",),
 }
-
-
-class BadTracks(ValueError):
-    """The tracks' file has an invalid track; the message says where."""
-
-
-def read(path: Path = FILE) -> dict[str, Track]:
-    """The tracks in a file, by name. Raises BadTracks."""
-    try:
-        said = yaml_lines.read(path.read_text(encoding="utf-8")).value
-        found = {
-            name: Track.model_validate({**told, "name": name, "data": said["data"][told["data"]]})
-            for name, told in said["tracks"].items()
-        }
-    except (yaml_lines.BadYaml, OSError, KeyError, TypeError, ValueError) as error:
-        raise BadTracks(f"{path}: {error}") from error
-    for track in found.values():
-        for key in _NEEDS[track.kind]:
-            if getattr(track, key) is None:
-                raise BadTracks(f"{path}, `{track.name}`: a track of kind {track.kind} has `{key}`")
-    return found
-
-
-@cache
-def known() -> Mapping[str, Track]:
-    """The lab's tracks, by name."""
-    return read()

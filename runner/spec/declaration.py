@@ -20,6 +20,8 @@ from runner.lib import problems, yaml_lines
 from runner.lib.complaints import Complaints
 from runner.lib.format import flow
 from runner.lib.problems import BadExperiment, Document, Problem
+from runner.schema import lab_config
+from runner.schema.lab_config import LabConfig
 from runner.spec.experiment import checked
 from runner.spec.graph import Graph, written_out
 from runner.spec.step_types import Own
@@ -57,21 +59,22 @@ OTHERS = {  # examples of keys that the first starter does not have
 
 
 def load(path: Path) -> Graph:
-    """The graph that the folder (or file) `path` declares. Raises BadExperiment."""
-    return _sound(drafted(find(path)))
+    """The graph that the folder (or file) `path` declares, in the lab whose checkout it is in.
+    Raises BadExperiment."""
+    return _sound(drafted(find(path), lab_config.find(path)))
 
 
-def parse(text: str, file: str) -> Graph:
-    """The graph that the text of an experiment.yaml declares; errors name the file as `file`.
-    Raises BadExperiment with every problem, by line."""
-    return _sound(drafted(read(text, file)))
+def parse(text: str, file: str, lab: LabConfig | None = None) -> Graph:
+    """The graph that the text of an experiment.yaml declares in a lab (None: one with the
+    defaults); errors name the file as `file`. Raises BadExperiment with every problem, by line."""
+    return _sound(drafted(read(text, file), lab or lab_config.defaults()))
 
 
-def drafted(document: Document) -> Graph:
-    """The graph of a document as far as it is readable, with the problems so far; planning adds
-    further ones. Raises BadExperiment if too little is readable."""
+def drafted(document: Document, lab: LabConfig) -> Graph:
+    """The graph of a document in a lab as far as it is readable, with the problems so far; planning
+    adds further ones. Raises BadExperiment if too little is readable."""
     complaints = Complaints(document)
-    return written_out(document, checked(document, complaints), complaints)
+    return written_out(document, checked(document, complaints), complaints, lab)
 
 
 def _sound(graph: Graph) -> Graph:

@@ -5,6 +5,7 @@ point of one `train` step. Both forms know their `steps`, where the file says wh
 (`place`), and which well-formed parts make no sense (`senseless`).
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -13,7 +14,9 @@ from engine.config.schema import DataConfig, EvalConfig
 from runner.lib.complaints import Complaints
 from runner.lib.problems import Document, Said, near
 from runner.lib.yaml_lines import Path
-from runner.schema import devices, tracks
+from runner.schema import devices
+from runner.schema.devices import Kind
+from runner.schema.lab_config import LabConfig
 from runner.schema.record import ARM_NAME, Resources, Speedrun
 from runner.spec import ladder
 from runner.spec.ladder import Ladder
@@ -55,9 +58,9 @@ class _Either(BaseModel):
         """The devices of steps that name no others."""
         return Resources(kind=self.resources.kind, count=self.resources.count)
 
-    def senseless(self) -> Said:
-        """Problems with well-formed declarations."""
-        known = tracks.known()
+    def senseless(self, lab: LabConfig) -> Said:
+        """Problems with declarations that are well-formed, in this lab."""
+        known = lab.tracks
         if self.speedrun and (track := self.speedrun.track) not in known:
             words = f"there is no track `{track}`; there are {', '.join(known)}{near(track, known)}"
             yield ("speedrun", "track"), words
@@ -76,9 +79,14 @@ class Declaration(_Either):
         description="in place of data, model, train, seeds and arms: the graph itself"
     )
 
-    def senseless(self) -> Said:
-        yield from super().senseless()
-        if wrong := devices.misfit(self.devices.kind, self.devices.count, trains=False):
+    def steps_in(self, _: Mapping[str, Kind]) -> Mapping[str, Step]:
+        """Its steps, in a lab with these kinds of device."""
+        return self.steps
+
+    def senseless(self, lab: LabConfig) -> Said:
+        yield from super().senseless(lab)
+        asked = self.devices
+        if wrong := devices.misfit(lab.devices, asked.kind, asked.count, trains=False):
             yield ("resources", wrong[0]), wrong[1]
 
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
@@ -134,10 +142,11 @@ class ShortForm(_Either, _Arm):
             for section in _Arm.model_fields
         }
 
-    @property
-    def steps(self) -> dict[str, Step]:
-        """The steps that arms and seeds are short for."""
-        others = Resources(kind=devices.beside(self.resources.kind))
+    def steps_in(self, kinds: Mapping[str, Kind]) -> Mapping[str, Step]:
+        """The steps that arms and seeds are short for, in a lab with these kinds of device. Work
+        beside training on slices is done on the cores of their hosts."""
+        kind = self.resources.kind
+        others = Resources(kind="cpu" if kind in kinds and kinds[kind].topologies else kind)
         models = {"models": "train", "tokens": "tokenize"}
         found = {
             "tokenize": Step(do="tokenize", config=self.data.model_dump(), resources=others),
@@ -174,8 +183,8 @@ class ShortForm(_Either, _Arm):
         here = inside[1] in changed if inside[1:] else bool(changed)
         return ("arms", arm, *inside) if here else inside
 
-    def senseless(self) -> Said:
-        yield from super().senseless()
+    def senseless(self, lab: LabConfig) -> Said:
+        yield from super().senseless(lab)
         whole = {arm: self.completed(arm) for arm in self.arms}
         if self.ladder:
             own = any(any(one["own"].values()) for one in whole.values())

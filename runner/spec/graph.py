@@ -15,6 +15,7 @@ from runner.lib.complaints import Complaints
 from runner.lib.problems import MAX_PROBLEMS, Document, near, nearest
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
+from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import step_checks
 from runner.spec.experiment import Experiment
@@ -49,6 +50,7 @@ class Graph:
     experiment: Experiment
     nodes: Mapping[str, Node]
     complaints: Complaints  # the problems so far
+    lab: LabConfig  # in which it is declared
 
     @property
     def arms(self) -> dict[str, Train]:
@@ -75,10 +77,12 @@ class Graph:
         return self.place(node, ("config", "source"))
 
 
-def written_out(document: Document, experiment: Experiment, complaints: Complaints) -> Graph:
-    """The graph of an experiment in this document, as far as it is readable. Adds problems to
-    `complaints`. Raises BadExperiment if it would be too large."""
-    reader = _Reader(experiment, complaints)
+def written_out(
+    document: Document, experiment: Experiment, complaints: Complaints, lab: LabConfig
+) -> Graph:
+    """The graph of an experiment in this document and lab, as far as it is readable. Adds problems
+    to `complaints`. Raises BadExperiment if it would be too large."""
+    reader = _Reader(experiment, complaints, lab)
     steps, found = reader.steps, reader.points()
     made: dict[str, Node] = {}
     for name in reader.order():
@@ -99,7 +103,7 @@ def written_out(document: Document, experiment: Experiment, complaints: Complain
                 alias=step.alias,
                 unread=unread,
             )
-    graph = Graph(document, experiment, made, complaints)
+    graph = Graph(document, experiment, made, complaints, lab)
     for node, words in _unlike(made):
         complaints.say(graph.place(node), words)
     return graph
@@ -130,15 +134,15 @@ Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-i
 class _Reader:
     """Reads steps one by one and collects problems."""
 
-    def __init__(self, experiment: Experiment, complaints: Complaints) -> None:
-        self.steps: dict[str, Step] = dict(experiment.steps)
-        self._experiment = experiment
+    def __init__(self, experiment: Experiment, complaints: Complaints, lab: LabConfig) -> None:
+        self.steps: dict[str, Step] = dict(experiment.steps_in(lab.devices))
+        self._experiment, self._lab = experiment, lab
         self.complaints = complaints
 
     def points(self) -> dict[str, dict[str, Config]]:
         """The nodes of each step and their configurations. Raises BadExperiment if there are too
         many."""
-        self.complaints.say_all(self._experiment.senseless())
+        self.complaints.say_all(self._experiment.senseless(self._lab))
         if (count := sum(step.combinations for step in self.steps.values())) > MAX_NODES:
             words = (
                 f"{count:,} steps are more than the {MAX_NODES:,} that one experiment may have; "
@@ -163,7 +167,8 @@ class _Reader:
     def _points(self, name: str) -> dict[str, Config]:
         step = self.steps[name]
         too_large = list(step_checks.too_large(name, self.steps))
-        for inside, words in (*too_large, *step_checks.of_step(name, self.steps)):
+        wrong = step_checks.of_step(name, self.steps, self._lab.devices)
+        for inside, words in (*too_large, *wrong):
             self._say(name, inside, words)
         if step.do not in BUILT_IN and not re.fullmatch(FUNCTION, step.do):
             if not (meant := nearest(step.do, BUILT_IN)):

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
-from runner.schema import tracks
-from runner.schema.devices import KINDS
+from runner.schema import lab_config
+from runner.schema.lab_config import LabConfig
 from runner.schema.own_model import OwnModel
 from runner.spec.experiment import Declaration, ShortForm
 from runner.spec.step_types import BUILT_IN, FUNCTION, Own
@@ -31,13 +31,14 @@ COMPLETED: tuple[type[BaseModel], ...] = (
 )
 
 
-def text() -> str:
-    """The file's text."""
-    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+def text(lab: LabConfig | None = None) -> str:
+    """The file's text, in a lab (None: one with the defaults)."""
+    return json.dumps(schema(lab or lab_config.defaults()), indent=1, ensure_ascii=False) + "\n"
 
 
-def schema() -> Schema:
-    """The JSON Schema of experiment.yaml, in both of its forms."""
+def schema(lab: LabConfig) -> Schema:
+    """The JSON Schema of experiment.yaml in a lab, in both of its forms."""
+    kinds = {name: kind for name, kind in lab.devices.items() if kind.on_ray}
     defs = of_models([ShortForm, Declaration, Own, ComputeConfig, *COMPLETED])
     needs = {one.__name__: defs[one.__name__].pop("required", []) for one in COMPLETED}
     short, steps = (defs.pop(one.__name__) for one in (ShortForm, Declaration))
@@ -45,9 +46,9 @@ def schema() -> Schema:
         for whole in (short, defs["_Arm"]):
             whole["properties"][section]["allOf"] = [_ref(one)]
     defs["Train"]["properties"]["model"] = {"type": "object"}  # whose, its `own` says
-    _suggest(defs["Asked"]["properties"]["kind"], KINDS)
-    _suggest(defs["Resources"]["properties"]["kind"], KINDS)
-    _suggest(defs["Speedrun"]["properties"]["track"], tracks.known())
+    _suggest(defs["Asked"]["properties"]["kind"], kinds)
+    _suggest(defs["Resources"]["properties"]["kind"], kinds)
+    _suggest(defs["Speedrun"]["properties"]["track"], lab.tracks)
     _step(defs["Step"], needs)
     only_short = short["properties"].keys() - steps["properties"].keys()
     return {

@@ -9,6 +9,7 @@ from typing import Any
 from runner.lib.problems import Said, near
 from runner.lib.yaml_lines import Path
 from runner.schema import devices
+from runner.schema.devices import Kind
 from runner.spec.step_types import BUILT_IN, FUNCTION, MIXTURE, TOKENS
 from runner.spec.steps import Step
 
@@ -37,11 +38,11 @@ def too_large(name: str, steps: Mapping[str, Step]) -> Said:
         yield ("inputs",), words
 
 
-def of_step(name: str, steps: Mapping[str, Step]) -> Said:
-    """Problems of a step as declared."""
+def of_step(name: str, steps: Mapping[str, Step], kinds: Mapping[str, Kind]) -> Said:
+    """Problems of a step as declared, in a lab with these kinds of device."""
     step = steps[name]
     if (asked := step.resources) and (
-        wrong := devices.misfit(asked.kind, asked.count, trains=step.do == "train")
+        wrong := devices.misfit(kinds, asked.kind, asked.count, trains=step.do == "train")
     ):
         yield ("resources", wrong[0]), wrong[1]
     if step.alias:

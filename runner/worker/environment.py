@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from runner.lib import accelerators
-from runner.schema.devices import KINDS
+from runner.schema.devices import Kind
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
 ACCELERATORS = (  # packages that a GPU or TPU adds
@@ -43,18 +43,17 @@ class WrongDevice(Exception):
     """The machine is not what the plan requests."""
 
 
-def settle(devices: str, count: int, *, taken: bool = False) -> None:
-    """Fix cores, threads and flags for this process, on so many `devices` (a key of
-    `devices.KINDS`); `taken`: the parent has already taken its cores. Raises WrongDevice."""
+def settle(kind: Kind, count: int, *, taken: bool = False) -> None:
+    """Fix cores, threads and flags for this process, on so many devices of this kind; `taken`:
+    the parent has already taken its cores. Raises WrongDevice."""
     if not taken:
-        take(devices, count)
-    set_flags(devices)
-    look(devices)
+        take(kind, count)
+    set_flags(kind)
+    look(kind)
 
 
-def set_flags(devices: str) -> None:
+def set_flags(kind: Kind) -> None:
     """Set JAX's environment for such devices and deterministic results, before it is imported."""
-    kind = KINDS[devices]
     os.environ[PEAK_FLOPS] = repr(kind.peak_flops)
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -63,10 +62,9 @@ def set_flags(devices: str) -> None:
         os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))
 
 
-def look(devices: str) -> None:
+def look(kind: Kind) -> None:
     """Initialise JAX's devices; after that this process can no longer be forked. Raises WrongDevice
     if there is none of the kind."""
-    kind = KINDS[devices]
     if kind.platform == "cpu":  # JAX finds it on first use
         return
     import jax
@@ -77,9 +75,8 @@ def look(devices: str) -> None:
         raise WrongDevice(f"{words}: {found.words} {found.mend}" if found else words)
 
 
-def take(devices: str, count: int) -> None:
+def take(kind: Kind, count: int) -> None:
     """Take the cores that a plan on CPUs requests, for this process and everything it starts."""
-    kind = KINDS[devices]
     if kind.platform == "cpu":
         cores = _take_cores(int(kind.ray_cpus) * count)
         os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC

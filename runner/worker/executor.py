@@ -19,7 +19,7 @@ from runner.isolation.bubblewrap import USUAL, Limits
 from runner.planning import planned_steps, planner
 from runner.planning.own_code_folder import laid
 from runner.schema import step_graph
-from runner.schema.devices import KINDS, takes_gang
+from runner.schema.devices import Kind, takes_gang
 from runner.schema.job_reports import Isolation
 from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedStep
 from runner.spec.step_types import KEPT, place_of
@@ -61,6 +61,7 @@ class Work:
     code: str  # the store's folder with the own modules
     execution: str
     terms: Terms
+    kinds: Mapping[str, Kind]  # of device, that the plan was made by
     next: Training | None = None  # the likely next step of this worker
 
 
@@ -72,13 +73,13 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
     from ray import exceptions
 
     ray.init(log_to_driver=False)  # the job's environment names its cluster
-    work, task = Work(str(store.root), code, execution, terms), ray.remote(_make)
+    work, task = Work(str(store.root), code, execution, terms, plan.kinds), ray.remote(_make)
     after = trainings_after(store, plan, terms.isolation)
     tasks: dict[tuple[str, ...], Any] = {}
     of: dict[str, tuple[str, ...]] = {}  # the task of each step
-    for names in together(plan.steps, ray.cluster_resources().get("CPU", 0)):
+    for names in together(plan.steps, plan.kinds, ray.cluster_resources().get("CPU", 0)):
         step, inputs = plan.steps[names[0]], _needs(plan, names)
-        options = _options(step)
+        options = _options(step, plan.kinds)
         if _over_nodes(store, step):  # its parts are tasks, for which it waits
             options["num_gpus"] = 0
         needed = {one: plan.steps[one] for one in (*names, *inputs)}
@@ -125,11 +126,11 @@ def _needs(plan: Plan, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(other for one in names for other in plan.steps[one].needs))
 
 
-def _options(step: PlannedStep) -> dict[str, Any]:
+def _options(step: PlannedStep, kinds: Mapping[str, Kind]) -> dict[str, Any]:
     """The resources that a step's task requests from Ray."""
-    kind, count = KINDS[step.resources.kind], step.resources.count
+    kind, count = kinds[step.resources.kind], step.resources.count
     cpus, gpus = kind.ray_cpus * count, kind.ray_gpus * count
-    if takes_gang(step.resources.kind, count):  # its hosts request their own
+    if takes_gang(kind, count):  # its hosts request their own
         cpus, gpus = 0, 0
     return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
 
@@ -187,15 +188,16 @@ def _make(
 def _made(work: Work, store: Store, steps: dict[str, PlannedStep], name: str) -> str | None:
     try:
         own = store.fetch(work.code) if steps[name].own else store.local(work.code)
-        mapper = _on_ray(name, steps[name]) if _over_nodes(store, steps[name]) else map
-        make(store, name, steps, own, work.execution, mapper, terms=work.terms, then=work.next)
+        mapper = _on_ray(name, steps[name], work.kinds) if _over_nodes(store, steps[name]) else map
+        kinds, of = work.kinds, work.execution
+        make(store, name, steps, kinds, own, of, mapper, terms=work.terms, then=work.next)
     except Exception as error:  # otherwise all steps of this task would count as failed
         cause = error.__cause__ if isinstance(error, MakingFailed) else None
         return artifacts.sentence(cause or error)[:MOST_WORDS]
     return None
 
 
-def _on_ray(name: str, step: PlannedStep) -> shard_jobs.Mapper:
+def _on_ray(name: str, step: PlannedStep, kinds: Mapping[str, Kind]) -> shard_jobs.Mapper:
     """Each job as a Ray task of its own, with the step's resources.
 
     Ray Data does the same. It was built and measured here, and is not used: on two cores its first
@@ -204,7 +206,7 @@ def _on_ray(name: str, step: PlannedStep) -> shard_jobs.Mapper:
     """
     import ray
 
-    task = ray.remote(_call).options(name=f"{name}, some shards", **_options(step))
+    task = ray.remote(_call).options(name=f"{name}, some shards", **_options(step, kinds))
 
     def mapped(child: shard_jobs.Child, jobs: Iterable[Job]) -> Iterable[None]:
         waiting: deque[Any] = deque()
@@ -271,6 +273,7 @@ def make(
     store: Store,
     name: str,
     steps: Mapping[str, PlannedStep],
+    kinds: Mapping[str, Kind],
     code: Path,
     execution: str,
     mapper: shard_jobs.Mapper = map,
@@ -281,9 +284,9 @@ def make(
     """Make the output of one step, whose inputs exist. A step with many shards uses `mapper`. If a
     maker of this execution is lost, another one follows, until MOST_ATTEMPTS in a row were lost
     without progress. `then` is the likely next training. Raises MakingFailed."""
-    step = steps[name]
+    step, kind = steps[name], kinds[steps[name].resources.kind]
     # The supervisor of a step with many shards holds its unused cores, but no GPU.
-    one = mapper if KINDS[step.resources.kind].ray_gpus else map
+    one = mapper if kind.ray_gpus else map
     receipt: dict[str, str] = {}
     if step.inputs:
         receipt[READ] = read_by(store, step, steps)
@@ -310,20 +313,20 @@ def make(
                 out=str(out),
                 scratch=str(scratch),
                 code=str(own) if own else "",
-                devices=step.resources.kind,
+                devices=kind,
                 count=step.resources.count,
                 isolation=terms.isolation if step.private else "",
                 limits=terms.limits,
                 cache=cache(store, step),
-                next=then or training(store, step, terms.isolation),
+                next=then or training(store, step, kind, terms.isolation),
             )
             child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
-            if takes_gang(step.resources.kind, step.resources.count):
+            if takes_gang(kind, step.resources.count):
                 from runner.worker import multi_host_step  # needs Ray
 
                 _refuse_a_bucket(store, name)
                 of_gang = multi_host_step.train(name, step, job)
-                job = replace(job, devices="cpu", count=1)
+                job = replace(job, devices=kinds["cpu"], count=1)
             receipt.update(shard_jobs.make(step.do, job, child, one, mapper) | of_gang)
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})

@@ -23,8 +23,6 @@ import numpy as np
 
 from runner.isolation import bubblewrap
 from runner.lib import bounds, untrusted_files
-from runner.schema.devices import KINDS
-from runner.schema.record import Resources
 from runner.store.scratch_paths import LOG, WHY
 from runner.worker.builtin import model_server
 from runner.worker.builtin.look_ahead_probe import Program
@@ -99,13 +97,13 @@ class Asker:
             yield box
 
     def _task(self, planned: Planned, rows: int, box: Path, **given: str) -> Task:
-        resources = Resources(kind=self._job.devices, count=self._job.count)
         return Task(
             config=dict(planned.config),
             own=planned.own,
             rows=rows,
             box=str(box),
-            resources=resources,
+            devices=self._job.devices,
+            count=self._job.count,
             **given,
         )
 
@@ -122,7 +120,7 @@ class Asker:
                 reads=tuple(reads),
                 writes=((box, box),),
                 folder=box,
-                accelerator=KINDS[self._job.devices].platform != "cpu",
+                accelerator=self._job.devices.platform != "cpu",
             ),
             [model_server.__name__],
             self._limits,

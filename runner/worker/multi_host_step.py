@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.model.processes import Place
-from runner.schema.devices import KINDS
-from runner.schema.record import PlannedStep, Resources
+from runner.schema.devices import Kind
+from runner.schema.record import PlannedStep
 from runner.store.artifacts import MakingFailed
 from runner.worker import environment, executor, host_group_ray
 from runner.worker.host_group import Gang
@@ -17,10 +17,9 @@ from runner.worker.step_process import Job
 SHARES_NETWORK = "none: its processes share the cluster's network, and run the lab's code alone"
 
 
-def gang_of(resources: Resources) -> Gang:
+def gang_of(kind: Kind, count: int) -> Gang:
     """The processes that train on these devices: one per host with all of its devices; for a TPU
     slice, its hosts."""
-    kind, count = KINDS[resources.kind], resources.count
     if kind.ray_tpu:
         return host_group_ray.tpu_gang(kind.ray_tpu, kind.topologies[count])
     each = min(count, kind.devices_per_host)
@@ -38,15 +37,14 @@ def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
     Raises MakingFailed, and MakerLost if a host was lost."""
     if job.own:
         raise MakingFailed("functions of the experiment's own train on one device; write count: 1")
-    gang = gang_of(step.resources)
+    gang = gang_of(job.devices, job.count)
     receipt: dict[str, str] = host_group_ray.run(_host, gang, name, step, job)
     return {**receipt, "processes": str(gang.hosts), "isolation": SHARES_NETWORK}
 
 
 def _host(place: Place, name: str, step: PlannedStep, job: Job) -> Any:
     """The work of one process of the gang."""
-    each = min(step.resources.count, KINDS[step.resources.kind].devices_per_host)
-    environment.settle(step.resources.kind, each)
+    environment.settle(job.devices, min(job.count, job.devices.devices_per_host))
     executor.check_code(name, step, Path(job.code))
     from runner.worker.builtin import train as built_in  # imports JAX: set its environment first
 

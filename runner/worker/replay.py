@@ -25,7 +25,7 @@ from runner.isolation import bubblewrap
 from runner.lib.base_record import Record, Sha256
 from runner.lib.bounds import Word
 from runner.schema import job_reports
-from runner.schema.record import Resources
+from runner.schema.devices import Kind
 from runner.store import scratch_paths
 from runner.store.artifacts import MakingFailed
 from runner.store.backends import remove_tree
@@ -45,7 +45,8 @@ class Stretch(Record):
     own: tuple[str, ...] = ()
     isolated: bool = False
     limits: bubblewrap.Limits = bubblewrap.USUAL
-    resources: Resources
+    devices: Kind
+    count: int  # of these
     checkpoints: str  # the folder with `<first>` and `<last>`
     first: int
     last: int
@@ -83,8 +84,8 @@ def replay(asked: Stretch) -> Outcome:
         out="",
         scratch="",
         code=asked.code,
-        devices=asked.resources.kind,
-        count=asked.resources.count,
+        devices=asked.devices,
+        count=asked.count,
         own=asked.own,
         isolation="bubblewrap" if asked.isolated else "",
         limits=asked.limits,

@@ -10,7 +10,7 @@ own report, which `runner.worker.shard_jobs` checks. All of it is read through
 `runner.lib.untrusted_files`.
 
 Every step starts here, and many are short: this module imports the standard library alone, so that
-a fork is cheap and, in a box, Python starts fast (a lab's hardware.yaml needs more imports)."""
+a fork is cheap and, in a box, Python starts fast."""
 
 import contextlib
 import importlib
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from runner.isolation import bubblewrap
 from runner.lib import process_tree, untrusted_files
 from runner.lib.canonical_json import to_json
-from runner.schema.devices import KINDS
+from runner.schema.devices import Kind
 from runner.store.backends import remove_tree
 from runner.store.scratch_paths import BOX, HELD, RECEIPT, SHARED, WHY, others
 from runner.worker import environment
@@ -53,7 +53,7 @@ NOT_ISOLATED = {
 class Training(NamedTuple):
     """What JAX needs to know at import for a training outside of a box."""
 
-    devices: str
+    devices: Kind
     cache: str
 
 
@@ -67,7 +67,7 @@ class Job:
     out: str
     scratch: str
     code: str  # the folder of the own modules; empty if none are needed
-    devices: str  # a key of `devices.KINDS`
+    devices: Kind
     count: int = 1  # of these
     own: tuple[str, ...] = ()  # own functions that it calls, as module:function
     # {label: (the declared `model:`, module:function that makes it)} of the models it scores
@@ -87,7 +87,10 @@ class Job:
         """The inverse of `written`."""
         said = json.loads(line)
         said |= {"own": tuple(said["own"]), "limits": bubblewrap.Limits(**said["limits"])}
-        said |= {"next": Training(*said["next"])} if said["next"] else {}
+        said["devices"] = Kind.of_json(said["devices"])
+        if said["next"]:
+            devices, cache = said["next"]
+            said["next"] = Training(Kind.of_json(devices), cache)
         return cls(**said)
 
     @property
@@ -207,7 +210,7 @@ def _asking(job: Job) -> int:
     """Score models here whose code runs in isolated children."""
     from runner.worker.model_client import Asker  # imports NumPy
 
-    if KINDS[job.devices].platform != "cpu":
+    if job.devices.platform != "cpu":
         # This process and the children share the GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     asker = Asker(job)
@@ -275,7 +278,7 @@ def box_of(job: Job) -> bubblewrap.Box:
             *((scratch / name, scratch / name) for name in SHARED),
         ),
         folder=scratch,
-        accelerator=KINDS[job.devices].platform != "cpu",
+        accelerator=job.devices.platform != "cpu",
     )
 
 

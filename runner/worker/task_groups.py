@@ -6,7 +6,7 @@ computes."""
 from collections.abc import Iterator, Mapping
 
 from runner.schema import step_graph
-from runner.schema.devices import KINDS, takes_gang
+from runner.schema.devices import Kind, takes_gang
 from runner.schema.job_reports import Isolation
 from runner.schema.record import Plan, PlannedStep
 from runner.spec.step_types import BUILT_IN
@@ -17,7 +17,9 @@ MOST_TOGETHER = 16  # steps per task
 SHARES = 16  # tasks of a sweep per worker, so that all workers end at about the same time
 
 
-def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[str, ...]]:
+def together(
+    steps: Mapping[str, PlannedStep], kinds: Mapping[str, Kind], cores: float
+) -> Iterator[tuple[str, ...]]:
     """The steps in order, each after those it needs; one tuple per task.
 
     Only points of one sweep share a task, because steps that need one need all; none that trains,
@@ -33,7 +35,7 @@ def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[s
     }
     for name in step_graph.order(needs):
         first = steps[points[name][0]]
-        kind, most = KINDS[first.resources.kind], 1
+        kind, most = kinds[first.resources.kind], 1
         if first.do != "train" and not kind.ray_gpus and not spreads(first):
             places = max(1, cores // (kind.ray_cpus * first.resources.count))
             most = max(1, min(MOST_TOGETHER, int(len(points[name]) // (places * SHARES))))
@@ -45,19 +47,19 @@ def trainings_after(store: Store, plan: Plan, isolation: Isolation) -> dict[str,
     """For each step that a training outside of a box needs, the first such training."""
     found: dict[str, Training] = {}
     for step in sorted(plan.steps.values(), key=lambda step: step.turn):
-        if of := training(store, step, isolation):
+        if of := training(store, step, plan.kinds[step.resources.kind], isolation):
             for other in step.needs:
                 found.setdefault(other, of)
     return found
 
 
-def training(store: Store, step: PlannedStep, isolation: Isolation) -> Training | None:
-    """What JAX is imported with for this step; None if it does not train, or trains in a box or on
-    other hosts."""
+def training(store: Store, step: PlannedStep, kind: Kind, isolation: Isolation) -> Training | None:
+    """What JAX is imported with for this step, on devices of this kind; None if it does not train,
+    or trains in a box or on other hosts."""
     boxed = step.private and isolation == "bubblewrap"
-    if step.do != "train" or boxed or takes_gang(step.resources.kind, step.resources.count):
+    if step.do != "train" or boxed or takes_gang(kind, step.resources.count):
         return None
-    return Training(step.resources.kind, cache(store, step))
+    return Training(kind, cache(store, step))
 
 
 def cache(store: Store, step: PlannedStep) -> str:

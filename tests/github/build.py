@@ -89,6 +89,7 @@ class GitHubsExamples:
         head = pull["head"]["sha"]
         commit = {"sha": head, "author": self.person, "committer": self.person}
         file = {"path": "README.md", "mode": "100644", "type": "blob", "sha": sha}
+        listed = {"type": "file", "path": ".github/regatta/policy.yml", "sha": sha}
         pushed = {"event": "head_ref_force_pushed", "actor": self.person, "commit_id": head}
         pushed |= {"id": 1, "created_at": pull["created_at"]}
         role = {"permission": "write", "role_name": "maintain", "user": self.person}
@@ -117,7 +118,7 @@ class GitHubsExamples:
             ("GET", r"/issues/\d+/timeline", (200, [pushed])),
             ("GET", r"/pulls/\d+/reviews", (200, [self.review])),
             ("GET", r"/branches/\w+", (200, {"name": "master", "commit": commit})),
-            ("GET", r"/contents/.github/regatta.yml", (404, {"message": "Not Found"})),
+            ("GET", "/contents/.github/regatta", (200, [listed])),
             ("GET", r"/contents/README.md", (200, {"type": "file", "sha": sha} | content)),
             ("GET", r"/git/ref/heads/[\w-]+", (200, {"object": {"type": "commit", "sha": head}})),
             ("GET", r"/git/commits/\w+", (200, {"sha": head, "tree": {"sha": sha}})),

@@ -44,7 +44,7 @@ def reading(github: GitHub, subject: Subject) -> Iterator[Step]:
     yield "pushes", lambda: github.pushes(number)
     yield "reviews", lambda: github.reviews(number)
     yield "unedited", lambda: [github.unedited(each) for each in github.reviews(number)]
-    yield "policy", lambda: github.policy_file()
+    yield "lab", lambda: github.lab_files(github.default_head())
     yield "file", lambda: github.file("README.md")
     tree = github.tree(pull.head)
     yield "tree", lambda: tree

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.schema import tracks
+from runner.schema import lab_config
 from tests.documented import copied
 
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -62,7 +62,7 @@ def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path
         regatta("plan", f"experiments/{starter}")
     small = tmp_path / "experiments/small/experiment.yaml"
     small.parent.mkdir()
-    for name, track in tracks.known().items():
+    for name, track in lab_config.defaults().tracks.items():
         entered = f"speedrun: {{track: {name}, author: {{name: ada}}}}\n"
         arms = "arms: {a: {}, b: {}, c: {}, d: {}}\n" if track.kind == "scaling" else ""
         tokens = str(track.data.eval_tokens)
@@ -76,4 +76,4 @@ def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path
     assert "Does it run from a wheel?" in (tmp_path / "site/index.html").read_text()
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     regatta("init", "--yes")
-    assert (tmp_path / ".github/regatta.yml").exists()
+    assert (tmp_path / ".github/regatta/policy.yml").exists()

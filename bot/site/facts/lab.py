@@ -12,7 +12,8 @@ from bot.site.facts.leaderboard import Group, groups
 from bot.site.facts.memory import Memory
 from runner.analysis import designs, speedrun_ranking, which_runs_count
 from runner.analysis.which_runs_count import Outcome, Registration, Review
-from runner.schema import record
+from runner.schema import lab_config, record
+from runner.schema.tracks import Track
 from runner.store.store import Store
 
 
@@ -23,6 +24,7 @@ class Lab:
     entries: tuple[Entry, ...]  # newest first
     wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
     repositories: dict[int, str]  # names by id, as far as executions contain them
+    tracks: Mapping[str, Track]  # of the lab, by name
     left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with the problem
 
     @property
@@ -79,7 +81,8 @@ class Lab:
         states = (f"{entry.execution.id} {entry.state} {entry.told}" for entry in self.entries)
         wished = (seal.digest() for seal in self.wishlist)
         left = (f"{id} {why}" for id, why in self.left_out.items())
-        return made_from("\n".join(states), "\n".join(wished), "\n".join(left))
+        tracks = (track.digest() for track in self.tracks.values())
+        return made_from(*map("\n".join, (states, wished, left, tracks)))
 
     def without(self, faults: Mapping[str, str]) -> "Lab":
         """The lab without these executions, by id with the problem of each."""
@@ -114,9 +117,11 @@ class Lab:
         return [entry for entry in self.entries if entry.result and not entry.has_figures]
 
 
-def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
-    """All facts from the records. Runs come without their curves. Executions with unreadable
-    records are left out."""
+def read_lab(
+    store: Store, remembered: Memory | None = None, tracks: Mapping[str, Track] | None = None
+) -> Lab:
+    """All facts from the records, with the lab's tracks (None: the defaults). Runs come without
+    their curves. Executions with unreadable records are left out."""
     seals: dict[tuple[int, int], Seal] = {
         (int(repository), int(issue)): seal
         for repository in record.names(store, "preregistrations")
@@ -140,5 +145,6 @@ def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
             for entry in reversed(entries)
             if (origin := entry.execution.origin)
         },
+        tracks=lab_config.defaults().tracks if tracks is None else tracks,
         left_out=memory.unread,
     )

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Literal
 
 from runner.schema import record
-from runner.schema.devices import KINDS, UTILISATION
+from runner.schema.devices import UTILISATION
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def spent(
     if measured and None not in measured:
         whole = fmean(value for value in measured if value is not None)
         return Spent(whole, whole, "measured")
-    kind, planned = KINDS.get(plan.resources.kind), plan.arms[arm]
+    kind, planned = plan.kinds.get(plan.resources.kind), plan.arms[arm]
     speeds = [run.tokens_per_second or 0.0 for run in runs if run.arm == arm]
     if kind and any(speeds):
         peak = plan.resources.count * kind.peak_flops

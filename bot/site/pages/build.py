@@ -33,13 +33,14 @@ from bot.site.pages import (
     runs,
     signed,
     step_output,
-    tracks,
 )
+from bot.site.pages import tracks as speedruns
 from bot.site.pages.templating import HERE, MISSING, Look, look
 from bot.site.pages.twins import leaderboard
 from runner.lib.canonical_json import to_json
 from runner.publish import signing
 from runner.publish.signing import Key
+from runner.schema.tracks import Track
 from runner.store.store import Store
 
 log = logging.getLogger("regatta.site")
@@ -69,15 +70,17 @@ def build(
     live: bool = False,
     remembered: Memory | None = None,
     address: str = "",
+    tracks: Mapping[str, Track] | None = None,
 ) -> SiteSummary:
     """Make the folder `out` contain the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests without links. `live`: the bot serves the pages, with current
     executions at `/live/`. `address`: the site's public URL; preview images need it, so without it
-    none are drawn. Callers that build often pass the same memory of `out` each time. What cannot be
-    read or drawn is left out; its place and the log say so. Raises SiteError if `out` contains
-    something that is no site or `address` is invalid, and errors that make the store unreadable.
+    none are drawn. `tracks`: the lab's (None: the defaults). Callers that build often pass the same
+    memory of `out` each time. What cannot be read or drawn is left out; its place and the log say
+    so. Raises SiteError if `out` contains something that is no site or `address` is invalid, and
+    errors that make the store unreadable.
     """
     out = out.resolve()
     _check(out, repository_url, address or None)
@@ -85,7 +88,7 @@ def build(
         remembered = remembered or Memory(out)
         key = signing.in_force(store, key)
         shown = look(lab, repository_url, signs=bool(key), live=live, address=address)
-        every = read_lab(store, remembered)
+        every = read_lab(store, remembered, tracks)
         facts, done = _put(every, lambda some: files(some, store, shown, key), remembered, out)
         remembered.keep()
         left = dict(facts.left_out) | done.faults
@@ -178,7 +181,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     yield from listed("experiments", lambda: experiments.files(facts, these))
     yield from listed("compare.html", lambda: runs.comparison(facts, these))
     yield from listed("forecasts.html", lambda: forecast_page.files(facts, these))
-    yield from listed("speedrun.html", lambda: tracks.files(facts, these))
+    yield from listed("speedrun.html", lambda: speedruns.files(facts, these))
     yield from listed("entries.html", lambda: entered.files(store, facts, these))
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
     yield from listed("leaderboards.html", lambda: boards.files(ranked(), facts, these))

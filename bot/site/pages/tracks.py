@@ -2,7 +2,7 @@
 a rank say why."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import fmean
@@ -22,7 +22,6 @@ from runner.analysis.speedrun_ranking import Ranked, Row
 from runner.analysis.verdicts import ArmSummary
 from runner.lib import format
 from runner.lib.canonical_json import to_json
-from runner.schema import tracks
 from runner.schema.tracks import Track
 
 COSTS = {  # of one run
@@ -155,7 +154,7 @@ def keys(line: Line) -> dict[str, Any]:
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
     """`speedrun.html`, its JSON, and the rows and charts of its tracks."""
-    found, made = competitions(facts.competing), made_from(look.told, facts.told)
+    found, made = competitions(facts.competing, facts.tracks), made_from(look.told, facts.told)
     yield File("api/speedrun.json", lambda: to_json(_twin(found)), made)
     for one in found:
         if one.ranked:
@@ -173,10 +172,9 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
     )
 
 
-def competitions(rows: Iterable[Row]) -> list[Competition]:
+def competitions(rows: Iterable[Row], tracks: Mapping[str, Track]) -> list[Competition]:
     """Every track with its rows; those with rows first."""
-    every = list(rows)
-    known = tracks.known().values()
+    every, known = list(rows), tracks.values()
     found = [Competition(track, speedrun_ranking.rank(track, every), every) for track in known]
     return sorted(found, key=lambda one: not one.ranked)
 

@@ -8,9 +8,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
 from runner.lib.base_record import Record, Sha256
 from runner.lib.format import natural
+from runner.schema import lab_config
+from runner.schema.devices import Kind
 from runner.schema.own_model import OwnModel
 from runner.schema.record.fields import R, since
 from runner.schema.record.questions import Prediction
+from runner.schema.tracks import Track
 
 EVERYTHING = "*"  # in budgets: all kinds of hardware together
 
@@ -20,7 +23,7 @@ ARM_NAME = r"[a-z0-9_-]{1,40}"
 
 
 class Resources(Record):
-    """The devices of a run: a key of `runner.schema.devices.KINDS`, and their number."""
+    """The devices of a run: a kind of the lab's, and their number."""
 
     kind: str = Field(description="the kind of device, such as cpu or h100")
     count: int = Field(default=1, ge=1, le=65_536, description="how many of them")
@@ -189,6 +192,10 @@ class Plan(Record):
     ceiling_hours: float | None = since(None)  # maximum device-hours, as the author declares
     speedrun: Speedrun | None = since(None)
     rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two arms
+    # What the lab's files said when this was planned, about the kinds of device that it names and
+    # the track that it enters. Older plans used what are now the package's defaults.
+    devices: dict[str, Kind] = since({})
+    track: Track | None = since(None)
     cost: Cost
     fingerprint: Sha256
 
@@ -197,6 +204,18 @@ class Plan(Record):
     def _in_order(cls, found: dict[str, R]) -> dict[str, R]:
         """Sorted by natural order of names, because a record does not keep its author's order."""
         return {name: found[name] for name in sorted(found, key=natural)}
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """The kinds of device that it was planned by, by name."""
+        return self.devices or lab_config.defaults().devices
+
+    @property
+    def enters(self) -> Track | None:
+        """The track that it enters, as it was when it was planned; None where there is none."""
+        if self.track or self.speedrun is None:
+            return self.track
+        return lab_config.defaults().tracks.get(self.speedrun.track)
 
     def runs(self) -> list[tuple[str, int]]:
         """Every (arm, seed), arm by arm."""

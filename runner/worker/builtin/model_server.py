@@ -28,7 +28,7 @@ from runner.isolation import bubblewrap
 from runner.lib import untrusted_files
 from runner.lib.base_record import Record
 from runner.lib.bounds import MOST_COUNT, MOST_WORDS, Count, Words
-from runner.schema.record import Resources
+from runner.schema.devices import Kind
 from runner.store.scratch_paths import LOG, WHY
 from runner.worker import environment, step_process
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
@@ -46,7 +46,8 @@ class Task(Record):
     own: str  # module:function that makes it
     rows: int  # per batch
     box: str  # the folder that it may write to
-    resources: Resources
+    devices: Kind
+    count: int  # of these
     model: str = ""  # to answer: the folder of its parameters
     questions: str = ""  # to answer: has a folder of questions for each turn
     program: str = ""  # to answer: the file; empty: its own code answers
@@ -72,7 +73,7 @@ def of_turn(questions: Path, turn: int) -> Path:
 
 def export(task: Task) -> None:
     """Write the model's program, or why there is none, to the box. Raises BadOwnCode."""
-    environment.settle(task.resources.kind, task.resources.count, taken=True)
+    environment.settle(task.devices, task.count, taken=True)
     model = _own(task)
     from engine.model import traced_flops
     from runner.worker.builtin import programs
@@ -93,7 +94,7 @@ def export(task: Task) -> None:
 
 def answer(task: Task, out: Any) -> int:
     """Answer, each turn in a process of its own. Returns the first exit code that is not 0."""
-    environment.set_flags(task.resources.kind)
+    environment.set_flags(task.devices)
     if task.program:
         from runner.worker.builtin import params_file, programs  # noqa: F401  for all forks
     turn = 0
@@ -111,7 +112,7 @@ def answer(task: Task, out: Any) -> int:
 
 def _answer_turn(task: Task, turn: int, out: Any) -> None:
     """Answer until there are no more questions. Raises BadOwnCode."""
-    environment.look(task.resources.kind)
+    environment.look(task.devices)
     run = _by_program(task) if task.program else _by_own_code(task)
     import numpy as np
 

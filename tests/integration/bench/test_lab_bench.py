@@ -33,11 +33,15 @@ def test_a_warm_plan_finds_every_step(tmp_path: Path) -> None:
 
 def test_points_share_tasks_and_what_waits_does_not(tmp_path: Path) -> None:
     steps.declare(tmp_path, steps.sweep(1000))
-    tasks = list(task_groups.together(planner.plan_folder(tmp_path).steps, cores=2))
+    tasks = list(
+        task_groups.together((plan := planner.plan_folder(tmp_path)).steps, plan.kinds, cores=2)
+    )
     assert sum(map(len, tasks)) == 1000
     assert max(map(len, tasks)) == task_groups.MOST_TOGETHER
     steps.declare(tmp_path, steps.chain(30))
-    tasks = list(task_groups.together(planner.plan_folder(tmp_path).steps, cores=2))
+    tasks = list(
+        task_groups.together((plan := planner.plan_folder(tmp_path)).steps, plan.kinds, cores=2)
+    )
     assert tasks == [(f"s{n}",) for n in range(30)]
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from bot.fake_github.server import Sandbox
 from bot.github import GitHub, Refused
-from bot.model.policy_file import PATH
+from bot.model.policy_file import OLD_PATH, PATH
+from runner.schema.lab_config import FOLDER
 
 DECLARATION = "experiments/warm/experiment.yaml"
 
@@ -94,13 +95,20 @@ def test_a_head_that_left_and_came_back_was_pushed_by_force(
     assert (push.after, push.at) == (first.head, sandbox.world.clock.now())
 
 
-def test_the_policy_is_that_of_the_default_branch(github: GitHub, sandbox: Sandbox) -> None:
-    sha, missing = github.policy_file()
-    assert (sha, missing) == (sandbox.world.git.resolve("main"), None)
+def test_the_labs_files_are_those_of_the_default_branch(github: GitHub, sandbox: Sandbox) -> None:
+    sha = github.default_head()
+    assert (sha, github.lab_files(sha)) == (sandbox.world.git.resolve("main"), {})
     sandbox.commit("grace", "elsewhere", {PATH: b"lax"}, "Not here")
-    assert github.policy_file() == (sha, None)
-    later = sandbox.commit("grace", "main", {PATH: b"settle_seconds: 60\n"}, "A policy")
-    assert github.policy_file() == (later, b"settle_seconds: 60\n")
+    assert github.lab_files(github.default_head()) == {}
+    files: dict[str, bytes | None] = {OLD_PATH: b"own: true\n", "README.md": b"A lab"}
+    sandbox.commit("grace", "main", files, "A policy at its old path")
+    assert github.lab_files(github.default_head()) == {OLD_PATH: b"own: true\n"}
+    other = f"{FOLDER}/tracks.yml"
+    files = {PATH: b"settle_seconds: 60\n", other: b"tracks: {}\n", f"{FOLDER}/notes.md": b""}
+    later = sandbox.commit("grace", "main", files, "A policy")
+    assert github.default_head() == later
+    wanted = {PATH: b"settle_seconds: 60\n", other: b"tracks: {}\n"}
+    assert github.lab_files(later) == wanted
 
 
 def test_more_files_than_github_lists_are_refused(github: GitHub, sandbox: Sandbox) -> None:

@@ -14,11 +14,11 @@ from runner.cli import execution_view
 from runner.execution.device_usage import of_steps
 from runner.lib.canonical_json import to_json
 from runner.schema import record
-from runner.schema.devices import KINDS
 from runner.schema.record import Execution, PlannedStep, Resources, Result, Source, StepEnd
 from runner.store import artifacts
 from runner.store.store import Store
 from tests import synthetic
+from tests.decided import KINDS
 from tests.integration.runner.test_worker import declare as declare_arms
 from tests.pretended import DECLARED, RECEIPT, declare, pretend
 from tests.unit.runner.test_cli import LocalStub, ask
@@ -313,19 +313,20 @@ def step(kind: str, count: int = 1) -> PlannedStep:
     )
 
 
-def test_device_seconds_are_those_of_what_was_made_by_kind_and_priced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(KINDS, "h100", replace(KINDS["h100"], price=3.6))
+def test_device_seconds_are_those_of_what_was_made_by_kind_and_priced() -> None:
+    priced = {**KINDS, "h100": replace(KINDS["h100"], price=3.6)}  # when it was planned
+    plan = synthetic.plan().model_copy(update={"devices": priced})
     steps = {name: step(kind) for name, kind in (("a", "cpu"), ("b", "h100"), ("c", "h100"))}
     ends = {
         "a": StepEnd(state="made", seconds=5),
         "b": StepEnd(state="made", seconds=1000),
         "c": StepEnd(state="cached", seconds=9000),
     }
-    cpu, h100 = of_steps(steps, ends)
+    cpu, h100 = of_steps(plan.model_copy(update={"steps": steps}), ends)
     assert (cpu.kind, cpu.device_seconds, cpu.price) == ("cpu", 5, None)
     assert (h100.kind, h100.device_seconds, h100.price) == ("h100", 1000, 1.0)
     four = {"d": step("h100", count=4)}
-    [used] = of_steps(four, {"d": StepEnd(state="made", seconds=250)})
+    [used] = of_steps(
+        plan.model_copy(update={"steps": four}), {"d": StepEnd(state="made", seconds=250)}
+    )
     assert (used.device_seconds, used.price) == (1000, 1.0)

@@ -34,6 +34,7 @@ from runner.worker.builtin.trained import Planned
 from runner.worker.model_client import Asker
 from runner.worker.step_process import EVALUATE, Job
 from tests.cheats import model as cheats
+from tests.decided import KINDS
 
 T = TypeVar("T")
 CHEATS = Path(cheats.__file__).parent
@@ -79,7 +80,7 @@ def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> Asker:
         out="",
         scratch=str(tmp_path / "scratch"),
         code=str(code),
-        devices="cpu",
+        devices=KINDS["cpu"],
         own=own,
         limits=limits,
     )

@@ -12,13 +12,14 @@ from runner.history import measurements, provenance
 from runner.isolation import bubblewrap
 from runner.isolation.bubblewrap import Limits
 from runner.planning import planner
-from runner.schema import record, step_graph, tracks
+from runner.schema import lab_config, record, step_graph
 from runner.schema.tracks import Track
 from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
 from runner.worker import executor
 from tests import synthetic
 from tests.cheats import model as cheats
+from tests.decided import decide, one_track
 
 RANKED = ("Honest", "Unnormalised", "Cheap")
 VOID = {"AheadLate": "at position ", "ByFile": "cannot be exported"}  # and those of test_apart
@@ -46,21 +47,10 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch: pytest.MonkeyPatch) -> Track:
+def tiny(tmp_path: Path) -> Track:
     text = read_text("lab-2026-11", None).validation_sha256
-    track = Track.model_validate(
-        {
-            "name": "tiny",
-            "title": "Anything at all",
-            "kind": "target",
-            "data": {"source": "lab-2026-11", "validation_sha256": text, "eval_tokens": 4096},
-            "target": 100.0,
-            "cost": "model",
-            "spread": 0.01,
-        }
-    )
-    monkeypatch.setattr(tracks, "known", lambda: {"tiny": track})
-    return track
+    decide(tmp_path, tracks=one_track("tiny", 100.0, 4096, text))
+    return lab_config.find(tmp_path).tracks["tiny"]
 
 
 def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
@@ -76,7 +66,7 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
     terms = executor.Terms("bubblewrap", Limits(memory=4 << 30, seconds=200))
     code = store.local(planner.code_folder(plan))
     for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
-        executor.make(store, name, plan.steps, code, execution.id, terms=terms)
+        executor.make(store, name, plan.steps, plan.kinds, code, execution.id, terms=terms)
     ends = provenance.step_ends(store, execution)
     result = record.Result(
         at=execution.at, state="done", entered=measurements.runs(store, execution, ends, 0.0)

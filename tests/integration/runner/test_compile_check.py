@@ -11,6 +11,7 @@ from engine.config.schema import GUARD_WINDOW, ComputeConfig, MeshConfig
 from runner.cli import main
 from runner.planning.compile_check import Check, check, llama_8b
 from runner.schema.devices import Slice
+from tests.decided import KINDS
 from tests.unit.runner.test_compile_check import ask
 from tests.unit.runner.test_compile_check import folder as folder  # a fixture
 
@@ -61,7 +62,7 @@ def test_an_8b_llama_is_compiled_for_64_devices_without_being_allocated() -> Non
 def test_an_8b_llama_is_compiled_for_a_tpu_by_its_own_compiler() -> None:
     model, train = llama_8b(MeshConfig(fsdp=64))
     compute = ComputeConfig(mesh=MeshConfig(fsdp=64), remat="block", dtype="bfloat16")
-    found = check(model, train, compute, Slice("v5p", 64))
+    found = check(model, train, compute, Slice("v5p", 64, KINDS["v5p"]))
     held = memory.footprint(model, train, compute, "tpu")
     assert not found.simulated
     assert found.arguments == pytest.approx(held.parameters + held.moments, rel=1e-3)

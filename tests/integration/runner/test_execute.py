@@ -72,7 +72,8 @@ def made(
     code = store.local(planner.code_folder(plan))
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     return {
-        name: executor.make(store, name, plan.steps, code, execution, terms=terms) for name in names
+        name: executor.make(store, name, plan.steps, plan.kinds, code, execution, terms=terms)
+        for name in names
     }
 
 

@@ -48,7 +48,7 @@ def test_a_step_on_two_devices_is_trained_by_two_processes_and_goes_on_when_one_
     (folder / "experiment.yaml").write_text(declared(1))
     plan = planner.plan_folder(folder, alone)
     for name in ("tokens", "train"):
-        one = executor.make(alone, name, plan.steps, tmp_path, "x1")
+        one = executor.make(alone, name, plan.steps, plan.kinds, tmp_path, "x1")
 
     (folder / "experiment.yaml").write_text(declared(2, more=MESH))
     killed: list[int] = []

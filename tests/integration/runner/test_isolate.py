@@ -15,7 +15,7 @@ import pytest
 
 from runner.isolation import bubblewrap
 from runner.isolation.bubblewrap import Limits
-from runner.lib import paths, untrusted_files
+from runner.lib import untrusted_files
 from runner.lib.problems import BadExperiment
 from runner.planning import lockfile, planner
 from runner.schema import job_reports, step_graph
@@ -98,7 +98,7 @@ def sprung(
     code = store.local(planner.code_folder(plan))
     terms = executor.Terms("bubblewrap", limits)
     for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
-        made = executor.make(store, name, plan.steps, code, "x1", terms=terms)
+        made = executor.make(store, name, plan.steps, plan.kinds, code, "x1", terms=terms)
     return made, made.folder.with_name(f"{made.folder.name}.scratch")
 
 
@@ -188,21 +188,9 @@ def test_a_step_that_reads_own_codes_output_is_isolated_alike(
     ]
     code, terms = store.local(planner.code_folder(plan)), executor.Terms("bubblewrap", SMALL)
     for name in ("made", "short", "tokens"):
-        made = executor.make(store, name, plan.steps, code, "x1", terms=terms)
+        made = executor.make(store, name, plan.steps, plan.kinds, code, "x1", terms=terms)
         assert made.manifest.receipt["isolation"].startswith("bubblewrap "), name
     assert (made.folder / "train" / "manifest.json").is_file()
-
-
-def test_a_box_shows_which_kinds_of_device_the_lab_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "hardware.yaml"
-    monkeypatch.setattr(paths, "HARDWARE", file)
-    monkeypatch.setattr(bubblewrap, "_code", bubblewrap._code.__wrapped__)
-    assert str(file) not in bubblewrap.command(bubblewrap.Box(), ["module"])
-    file.write_text("h100: {price: 2.1}")
-    words = bubblewrap.command(bubblewrap.Box(), ["module"])
-    assert words[words.index(str(file)) - 1] == "--ro-bind"
 
 
 def test_cores_are_held_outside_where_others_see_it(tmp_path: Path, store: Store) -> None:
@@ -373,7 +361,7 @@ def test_without_a_word_on_isolation_own_code_is_not_run(store: Store, tmp_path:
     plan = planned(store, tmp_path, "imports")
     code = store.local(planner.code_folder(plan))
     with pytest.raises(MakingFailed, match="nobody has said how"):
-        executor.make(store, "a", plan.steps, code, "x1")
+        executor.make(store, "a", plan.steps, plan.kinds, code, "x1")
 
 
 @pytest.mark.parametrize("trap", ["imports", "compiled"])
@@ -411,7 +399,7 @@ def test_the_receipt_says_where_nothing_was_isolated(
     plan = planned(store, tmp_path, "imports")
     terms = executor.Terms(how)
     code = store.local(planner.code_folder(plan))
-    made = executor.make(store, "a", plan.steps, code, "x1", terms=terms)
+    made = executor.make(store, "a", plan.steps, plan.kinds, code, "x1", terms=terms)
     assert made.manifest.receipt["isolation"] == step_process.NOT_ISOLATED[how]
 
 
@@ -423,7 +411,9 @@ def test_a_reason_is_told_however_long_or_odd_it_is(
     plan = planned(store, tmp_path, "reasons", words=words, odd=odd)
     code = store.local(planner.code_folder(plan))
     with pytest.raises(MakingFailed, match=f"ValueError: {words[:14]}"):
-        executor.make(store, "a", plan.steps, code, "x1", terms=executor.Terms(how, SMALL))
+        executor.make(
+            store, "a", plan.steps, plan.kinds, code, "x1", terms=executor.Terms(how, SMALL)
+        )
 
 
 def test_a_silent_failure_of_bubblewrap_is_explained(

@@ -17,6 +17,7 @@ from runner.isolation import bubblewrap, cgroups, resource_watch
 from runner.isolation.bubblewrap import Box
 from runner.lib import process_tree
 from runner.worker import step_process
+from tests.decided import KINDS
 
 pytestmark = pytest.mark.skipif(
     bool(bubblewrap.probe()),
@@ -156,7 +157,7 @@ def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: 
         out=str(tmp_path / "out"),
         scratch=str(tmp_path / "out.scratch"),
         code=str(tmp_path / "code"),
-        devices="cpu",
+        devices=KINDS["cpu"],
         isolation="bubblewrap",
     )
     with subprocess.Popen([sys.executable, "-c", STEPS, job.written().decode()]) as worker:
@@ -189,7 +190,7 @@ def test_trusted_code_leaves_no_process_either(tmp_path: Path, lasts: int) -> No
         out=str(tmp_path / "out"),
         scratch=str(tmp_path / "out.scratch"),
         code=str(tmp_path / "code"),
-        devices="cpu",
+        devices=KINDS["cpu"],
         isolation="trusted",
     )
     with subprocess.Popen([sys.executable, "-c", STEPS, job.written().decode()]) as worker:

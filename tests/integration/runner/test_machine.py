@@ -12,9 +12,9 @@ from runner.schema.job_reports import AttemptReport
 SETTLED = """
 import json, os
 from runner.worker import environment as machine
-from tests import synthetic
+from tests.decided import KINDS
 
-machine.settle("cpu", 1)
+machine.settle(KINDS["cpu"], 1)
 print(json.dumps([machine.receipt(), sorted(os.sched_getaffinity(0))]))
 """
 

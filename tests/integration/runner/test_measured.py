@@ -21,14 +21,14 @@ from runner.history import measurements, provenance
 from runner.lib.problems import BadExperiment
 from runner.planning import limits, planner
 from runner.planning.lockfile import compiled
-from runner.schema import record, step_graph, tracks
-from runner.schema.devices import KINDS
+from runner.schema import lab_config, record, step_graph
 from runner.schema.record import EnteredRun, Execution, Resources, Result
 from runner.schema.tracks import Track
 from runner.spec import declaration
 from runner.store import artifacts
 from runner.store.store import Store
 from tests import synthetic
+from tests.decided import KINDS, decide, one_track
 from tests.stub_trainer import StubJob
 from tests.unit.runner.test_cli import LocalStub, ask
 from tests.unit.runner.test_cli import local as local  # a fixture
@@ -79,21 +79,15 @@ PLAIN = ModelConfig(hidden_dim=8, intermediate_dim=16, num_layers=1, num_heads=2
 
 
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch: pytest.MonkeyPatch) -> Track:
+def tiny(tmp_path: Path) -> Track:
+    return track_in(tmp_path)
+
+
+def track_in(root: Path) -> Track:
+    """The one track of the lab in whose checkout `root` is."""
     text = read_text("lab-2026-11", None).validation_sha256
-    track = Track.model_validate(
-        {
-            "name": "tiny",
-            "title": "Three bits per byte",
-            "kind": "target",
-            "data": {"source": "lab-2026-11", "validation_sha256": text, "eval_tokens": 64},
-            "target": 3.0,
-            "cost": "model",
-            "spread": 0.01,
-        }
-    )
-    monkeypatch.setattr(tracks, "known", lambda: {"tiny": track})
-    return track
+    decide(root, tracks=one_track("tiny", 3.0, 64, text))
+    return lab_config.find(root).tracks["tiny"]
 
 
 @pytest.fixture
@@ -211,10 +205,11 @@ def test_steps_and_python_declare_it_as_well(tmp_path: Path) -> None:
     ],
 )
 def test_an_entry_that_cannot_be_is_refused_at_its_line(
-    old: str, new: str, line: int, sentence: str
+    tmp_path: Path, old: str, new: str, line: int, sentence: str
 ) -> None:
+    lab = lab_config.find(tmp_path)
     with pytest.raises(BadExperiment) as caught:
-        declaration.parse(DECLARED.replace(old, new), "experiment.yaml")
+        declaration.parse(DECLARED.replace(old, new), "experiment.yaml", lab)
     (problem,) = caught.value.problems
     assert problem.line == line
     assert sentence in problem.message
@@ -405,7 +400,8 @@ def test_the_site_has_the_rows_with_their_reasons(
 ) -> None:
     ran(local, folder, tmp_path / "store", made(void="at position 3 of window 4 it looked"))
     store = Store(tmp_path / "store")
-    pages_build.build(store, tmp_path / "site")
+    tracks = lab_config.find(tmp_path).tracks
+    pages_build.build(store, tmp_path / "site", tracks=tracks)
     text = " ".join(Page(tmp_path / "site" / "speedrun.html").text.split())
     assert "A small run: plain Ada, Regatta" in text
     assert "not ranked: seed 0: at position 3 of window 4 it looked" in text

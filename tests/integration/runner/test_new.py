@@ -30,7 +30,9 @@ def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> N
     code = store.local(planner.code_folder(plan))
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     made = {
-        name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)
+        name: executor.make(
+            store, name, plan.steps, plan.kinds, code, "x1", terms=executor.OWN_MACHINE
+        )
         for name in names
     }
     curve = (made["train/xs,seed=0"].folder / "curve.jsonl").read_text().splitlines()

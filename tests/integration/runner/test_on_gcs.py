@@ -58,7 +58,9 @@ def made(store: Store, plan: Plan, last: str = "") -> dict[str, artifacts.Made]:
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     names = names[: names.index(last) + 1] if last else names
     return {
-        name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)
+        name: executor.make(
+            store, name, plan.steps, plan.kinds, code, "x1", terms=executor.OWN_MACHINE
+        )
         for name in names
     }
 
@@ -188,7 +190,7 @@ from runner.worker import executor
 plan = record.Plan.model_validate_json(Path(sys.argv[1]).read_bytes())
 store = Store("gs://jobs/lab", make=False)
 code = store.fetch(planner.code_folder(plan))
-executor.make(store, "train", plan.steps, code, sys.argv[2], stale_after=4.0)
+executor.make(store, "train", plan.steps, plan.kinds, code, sys.argv[2], stale_after=4.0)
 """
 
 

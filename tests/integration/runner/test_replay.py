@@ -14,7 +14,7 @@ from runner.cli import replay
 from runner.cli.replay import CannotReplay
 from runner.isolation import bubblewrap
 from runner.schema import record
-from runner.schema.record import Execution, Replayed, Resources
+from runner.schema.record import Execution, Replayed
 from runner.store import scratch_paths
 from runner.store.artifacts import MakingFailed
 from runner.store.scratch_paths import SCRATCH
@@ -23,6 +23,7 @@ from runner.worker import replay as worker_replay
 from runner.worker import shard_jobs, step_process
 from runner.worker.step_process import Job
 from tests import synthetic
+from tests.decided import KINDS
 from tests.integration.runner.test_execute import HEAD, OWN, made, planned
 from tests.pretended import declare, pretend
 from tests.unit.runner.test_cli import LocalStub, ask
@@ -196,7 +197,8 @@ def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
         config={},
         inputs={},
         isolated=True,
-        resources=Resources(kind="cpu"),
+        devices=KINDS["cpu"],
+        count=1,
         checkpoints=str(tmp_path / "before"),
         first=4,
         last=8,

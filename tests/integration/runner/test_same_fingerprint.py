@@ -47,7 +47,9 @@ def _made(store: Store, folder: Path, isolation: str) -> Made:
     code = store.local(planner.code_folder(plan))
     terms = executor.Terms(isolation, bubblewrap.Limits(memory=1 << 30, seconds=30))  # type: ignore[arg-type]
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
-    made = {x: executor.make(store, x, plan.steps, code, "x1", terms=terms) for x in names}
+    made = {
+        x: executor.make(store, x, plan.steps, plan.kinds, code, "x1", terms=terms) for x in names
+    }
     assert not [*made["a"].folder.parent.glob("*.scratch/own")], "and nothing of them is left"
     return made["a"]
 

@@ -21,6 +21,7 @@ from runner.store.scratch_paths import WHY
 from runner.worker import fork_server
 from runner.worker.fork_server import LOG, ServerGone, StepServer
 from runner.worker.step_process import NOT_ISOLATED, TRAIN, Job, Training
+from tests.decided import KINDS
 
 OWN = """
 import os, signal, subprocess, sys, threading, time
@@ -76,7 +77,6 @@ def end_server(config, inputs, out):
 IMPORTED = """
 import sys
 from pathlib import Path
-Path.is_file = lambda _: False  # a lab's hardware.yaml takes more to read
 import runner.worker.fork_server
 print(*{name.partition(".")[0] for name in sys.modules})
 """
@@ -104,7 +104,7 @@ def job(folder: Path, function: str, n: int = 0) -> Job:
         out=str(out),
         scratch=str(scratch),
         code=str(folder),
-        devices="cpu",
+        devices=KINDS["cpu"],
         isolation="own machine",
     )
 
@@ -280,7 +280,7 @@ def training(folder: Path, n: int) -> Job:
         code="",
         isolation="",
         cache=str(folder / "cache"),
-        next=Training("cpu", str(folder / "cache")),
+        next=Training(KINDS["cpu"], str(folder / "cache")),
     )
 
 

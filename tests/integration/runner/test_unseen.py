@@ -40,7 +40,7 @@ def made(store: Store, tmp_path: Path, how: str, terms: Terms = OWN_MACHINE) -> 
     plan = planner.plan_folder(folder, store)
     code = store.fetch(planner.code_folder(plan))
     for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
-        last = executor.make(store, name, plan.steps, code, "x1", terms=terms)
+        last = executor.make(store, name, plan.steps, plan.kinds, code, "x1", terms=terms)
     return last
 
 

@@ -19,13 +19,12 @@ from bot.site.pages.templating import look
 from runner.execution import effects, lifecycle, progress
 from runner.history import step_runs
 from runner.lib import bounds
-from runner.schema import job_reports, record
+from runner.schema import job_reports, lab_config, record
 from runner.store import artifacts
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 from tests import hostile, synthetic
-from tests.integration.runner.test_measured import declare, made
-from tests.integration.runner.test_measured import tiny as tiny  # a fixture
+from tests.integration.runner.test_measured import declare, made, track_in
 from tests.stub_trainer import StubJob, StubRay
 from tests.unit.runner.test_cli import LocalStub, ask
 from tests.unit.runner.test_cli import local as local  # a fixture
@@ -35,7 +34,8 @@ from tests.unit.site.test_hostile import SOME
 def built(store: Store, folder: Path) -> None:
     """The site, whole: each execution has its page, and none says that it could not be built."""
     site = folder / "site"
-    assert build(Store(store.root), site).left_out == {}
+    tracks = lab_config.find(folder).tracks
+    assert build(Store(store.root), site, tracks=tracks).left_out == {}
     for id in record.names(store, "executions"):
         assert (site / f"executions/{id}/index.html").is_file()
     for page in site.rglob("*.html"):
@@ -91,6 +91,7 @@ def ran(local: LocalStub, folder: Path, store: Path, spoil: Callable[[Path], Non
 
         return make(store, name, fingerprint, both, *rest, **told)
 
+    track_in(store.parent)
     local.ray = StubRay(pace=1)
     local.ray.make_steps = made()
     with pytest.MonkeyPatch.context() as patched:

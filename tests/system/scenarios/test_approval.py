@@ -219,8 +219,8 @@ def test_a_plan_is_recorded_with_all_that_it_was_made_of(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (None, "there is no .github/regatta.yml on the default branch"),
-        ("own: perhaps\n", ".github/regatta.yml, line 1, `own`: must be true or false"),
+        (None, "there is no .github/regatta/policy.yml on the default branch"),
+        ("own: perhaps\n", ".github/regatta/policy.yml, line 1, `own`: must be true or false"),
     ],
 )
 def test_without_a_policy_that_can_be_read_nobody_may_run_and_the_bot_says_so(
@@ -231,7 +231,7 @@ def test_without_a_policy_that_can_be_read_nobody_may_run_and_the_bot_says_so(
     assert "The bot could not read the lab's policy." in lab.last(pull)
     for who in ("grace", lab.sandbox.world.owner.login):
         lab.say(who, pull, line(lab, pull))
-        assert "Nobody can command runs until .github/regatta.yml is fixed" in lab.last(pull)
+        assert "Nobody can command runs until this is fixed" in lab.last(pull)
         assert why in lab.last(pull)
     assert lab.trainer.submissions == []
     set_policy(lab, "own: true\n")

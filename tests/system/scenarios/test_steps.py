@@ -185,7 +185,7 @@ def really_made(job: StubJob) -> None:
         lockfile.check(code, isolated=spec.isolation == "bubblewrap")
     for name in step_graph.order({name: step.needs for name, step in spec.plan.steps.items()}):
         terms = executor.Terms(spec.isolation)
-        executor.make(store, name, spec.plan.steps, code, execution, terms=terms)
+        executor.make(store, name, spec.plan.steps, spec.plan.kinds, code, execution, terms=terms)
 
 
 OWN_STEP = "title: T\nresources: {kind: cpu}\nsteps:\n  a: {do: own:step}\n"

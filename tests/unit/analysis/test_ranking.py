@@ -1,7 +1,6 @@
 """Tracks: who is ranked, who is not and why, and what chance has to do with it."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from engine.data.lab_texts import read_text
 from runner.analysis import speedrun_ranking
 from runner.analysis.comparability import Scored
 from runner.analysis.speedrun_ranking import Ranked, Row
-from runner.schema import tracks
+from runner.schema import lab_config
 from runner.schema.record import Author
 from runner.schema.tracks import Track
 
@@ -55,22 +54,12 @@ def told(track: Track, *rows: Row) -> dict[str, Ranked]:
 
 
 def test_the_lab_has_a_track_of_each_kind_on_a_text_that_it_ships() -> None:
-    known = tracks.known()
+    known = lab_config.defaults().tracks
     assert {track.kind for track in known.values()} == {"target", "budget", "time", "scaling"}
     for track in known.values():
         text = read_text(track.data.source, None)
         assert text.validation_sha256 == track.data.validation_sha256
         text.check_lengths(256, track.data.eval_tokens)
-
-
-def test_a_track_without_its_number_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "tracks.yaml"
-    file.write_text(
-        f"data: {{d: {{source: x, validation_sha256: {TEXT}, eval_tokens: 5}}}}\n"
-        "tracks: {a: {title: A, kind: budget, spread: 0.1, data: d}}"
-    )
-    with pytest.raises(tracks.BadTracks, match="`a`: a track of kind budget has `budget`"):
-        tracks.read(file)
 
 
 @pytest.mark.parametrize(

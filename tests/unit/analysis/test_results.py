@@ -8,17 +8,18 @@ from typer.testing import CliRunner
 
 from runner.analysis import results, speedrun_file
 from runner.cli.main import app
-from runner.schema import devices, record
+from runner.schema import record
 from runner.schema.record import EnteredRun, Execution, Result
 from runner.store.store import Store
 from tests import synthetic
+from tests.decided import KINDS
 from tests.unit.analysis.test_speedrun import CLEAN
 
 AUTHOR = record.Author(name="Ada")
 
 
 def entered(seed: int = 0, **changed: object) -> EnteredRun:
-    arm, peak = synthetic.planned_arm(), devices.KINDS["cpu"].peak_flops
+    arm, peak = synthetic.planned_arm(), KINDS["cpu"].peak_flops
     made = EnteredRun(
         arm="fast",
         seed=seed,

@@ -199,10 +199,10 @@ def test_not_bot() -> None:
 
 
 def test_policy_readable() -> None:
-    broken = lab(problems=(".github/regatta.yml, line 3: it is wrong",))
+    broken = lab(problems=(".github/regatta/policy.yml, line 3: it is wrong",))
     assert refused(thread(broken)) == (
-        "Nobody can command runs until .github/regatta.yml is fixed: "
-        ".github/regatta.yml, line 3: it is wrong."
+        "Nobody can command runs until this is fixed: "
+        ".github/regatta/policy.yml, line 3: it is wrong."
     )
     assert void(thread(broken)) == "policy_readable"
 

@@ -28,6 +28,7 @@ from bot.cli.main import app
 from bot.github import app_manifest
 from bot.setup import doctor
 from bot.setup import init as setup_init
+from bot.setup.findings import Finding, lines
 from bot.setup.settings import Settings
 from runner.isolation import bubblewrap
 from runner.lib import accelerators, redact
@@ -131,10 +132,10 @@ class World:
     def settings(self) -> Settings:
         return Settings(**self.said)
 
-    def found(self) -> dict[str, doctor.Finding]:
+    def found(self) -> dict[str, Finding]:
         return doctor.looked_at(self.settings(), self.actions)
 
-    def failing(self) -> dict[str, doctor.Finding]:
+    def failing(self) -> dict[str, Finding]:
         return {name: finding for name, finding in self.found().items() if not finding.ok}
 
     # ── Those who are asked ──
@@ -331,9 +332,13 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
     "a store that everybody reads": (lambda w: (w.root / "store").chmod(0o755), "store"),
     "a clock ten minutes ahead": (lambda w: setattr(w, "skew", timedelta(minutes=10)), "clock"),
     "no bubblewrap": (lambda w: setattr(w, "bubblewrap", "it is not there"), "bubblewrap"),
-    "no policy": (lambda w: (w.checkout / ".github/regatta.yml").unlink(), "policy"),
+    "no policy": (lambda w: (w.checkout / ".github/regatta/policy.yml").unlink(), "policy"),
     "a policy with a slip": (
-        lambda w: (w.checkout / ".github/regatta.yml").write_text("comands: {}\n"),
+        lambda w: (w.checkout / ".github/regatta/policy.yml").write_text("comands: {}\n"),
+        "policy",
+    ),
+    "a track with a slip": (
+        lambda w: (w.checkout / ".github/regatta/tracks.yml").write_text("tracks: {x: {}}\n"),
         "policy",
     ),
     "no form": (
@@ -383,7 +388,7 @@ def test_no_finding_holds_a_secret(world: World) -> None:
     for plant, _ in FAULTS.values():
         plant(world)
     found = world.found()
-    told = repr(found) + "\n".join(doctor.lines(found))
+    told = repr(found) + "\n".join(lines(found))
     assert not [secret for secret in held if secret in told]
 
 

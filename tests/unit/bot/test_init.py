@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from bot.cli.main import app
 from bot.model.policy_file import PATH
 from bot.setup import init
+from runner.schema import lab_config
 
 ROOT = Path(__file__).parents[3]
 run = CliRunner().invoke
@@ -26,7 +27,7 @@ def test_init_writes_form_template_policy_and_workflows(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     written = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
     assert written == {
-        PATH,
+        *lab_config.FILES,
         ".github/ISSUE_TEMPLATE/experiment.yml",
         ".github/PULL_REQUEST_TEMPLATE.md",
         ".github/workflows/regatta.yml",
@@ -38,18 +39,20 @@ def test_init_writes_form_template_policy_and_workflows(tmp_path: Path) -> None:
 def test_init_shows_everything_before_it_asks_and_writes_nothing_after_a_no(tmp_path: Path) -> None:
     told = run(app, ["init", str(tmp_path)], input="n\n" * 10)
     assert "settle_seconds: 30" in told.output
-    assert told.output.index("pull_requests") < told.output.index("Write .github/regatta.yml?")
+    assert told.output.index("pull_requests") < told.output.index(
+        "Write .github/regatta/policy.yml?"
+    )
     assert not list(tmp_path.iterdir())
 
 
 def test_init_writes_what_somebody_says_yes_to(tmp_path: Path) -> None:
     run(app, ["init", str(tmp_path)], input="y\nn\nn\nn\n")
-    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["regatta.yml"]
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["policy.yml"]
 
 
 def test_init_never_replaces_a_file_that_differs_unasked(tmp_path: Path) -> None:
     policy = tmp_path / PATH
-    policy.parent.mkdir()
+    policy.parent.mkdir(parents=True)
     policy.write_text("commands: {run: {people: [grace]}}\n")
     told = run(app, ["init", str(tmp_path), "--yes"])
     assert told.exit_code == 0
@@ -68,7 +71,7 @@ def test_init_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path: Path) -> None:
-    (tmp_path / ".github").mkdir()
+    (tmp_path / PATH).parent.mkdir(parents=True)
     (tmp_path / PATH).symlink_to(tmp_path / "elsewhere")
     told = run(app, ["init", str(tmp_path), "--yes"])
     assert told.exit_code == 2
@@ -102,3 +105,12 @@ def test_the_manifest_asks_for_no_more_than_the_table_says() -> None:
         "checks": "write",
     }
     assert not made["public"]
+
+
+@pytest.mark.parametrize("name", ["tracks.yml", "devices.yml"])
+def test_a_commented_start_ends_with_the_packages_default(name: str) -> None:
+    default = (lab_config.DEFAULTS / name).read_text().splitlines()
+    start = (init.STARTER / name).read_text().splitlines()
+    assert all(line.startswith("#") for line in start)
+    rest = default[next(n for n, x in enumerate(default) if x.startswith(("cpu:", "data:"))) :]
+    assert start[-len(rest) :] == [f"# {line}" for line in rest]

@@ -1,4 +1,4 @@
-"""`.github/regatta.yml`: what it permits, and what is said of one that is wrong."""
+"""`.github/regatta/policy.yml`: what it permits, and what is said of one that is wrong."""
 
 from pathlib import Path
 from typing import get_args
@@ -6,18 +6,19 @@ from typing import get_args
 import pytest
 
 from bot.model import policy_file
-from bot.model.policy_file import Policy
+from bot.model.policy_file import OLD_PATH, PATH, Policy
+from tests.decided import KINDS
 
 SHA = "f" * 40
 ROOT = Path(__file__).parents[3]
 
 
 def parse(text: str | None) -> Policy:
-    return policy_file.parse(None if text is None else text.encode(), SHA)
+    return policy_file.parse({} if text is None else {PATH: text.encode()}, SHA, KINDS)
 
 
 def test_the_file_of_this_repository_is_one() -> None:
-    policy = policy_file.parse((ROOT / policy_file.PATH).read_bytes(), SHA)
+    policy = policy_file.parse({PATH: (ROOT / PATH).read_bytes()}, SHA, KINDS)
     assert policy.problems == ()
     assert policy.sha == SHA
     assert policy.permits("run", "grace", "maintain")
@@ -52,7 +53,7 @@ def test_everything_that_can_be_said_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (None, "there is no .github/regatta.yml on the default branch"),
+        (None, "there is no .github/regatta/policy.yml on the default branch"),
         ("", "line 1: it is empty"),
         ("- run\n", "line 1: it must be a mapping"),
         ("own: true\nsettle_second: 5\n", "line 2, `settle_second`: unknown key; did you mean"),
@@ -86,4 +87,11 @@ def test_a_file_that_is_missing_or_wrong_permits_nothing_but_to_stop_and_says_wh
 
 
 def test_a_file_that_is_no_text_permits_nobody_anything() -> None:
-    assert "it is not UTF-8 text" in policy_file.parse(b"\xff\xfe", SHA).problems[0]
+    assert "it is not UTF-8 text" in policy_file.parse({PATH: b"\xff\xfe"}, SHA, KINDS).problems[0]
+
+
+def test_a_policy_at_its_old_path_counts_for_nothing_and_the_new_path_is_named() -> None:
+    policy = policy_file.parse({OLD_PATH: b"own: true\n"}, SHA, KINDS)
+    (problem,) = policy.problems
+    assert f"git mv {OLD_PATH} {PATH}" in problem
+    assert not policy.permits("run", "grace", "admin")

@@ -9,6 +9,7 @@ import yaml
 
 from bot.inbox import payloads
 from bot.setup import init
+from runner.schema import lab_config
 
 HOSTED = "regatta @ git+https://example.org/regatta@0123456789012345678901234567890123456789"
 CHOICES = {
@@ -30,29 +31,37 @@ def parsed(choice: str, name: str = "regatta.yml") -> Any:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_no_step_checks_anything_out_and_only_publishing_uses_actions(choice: str) -> None:
+def test_nothing_is_checked_out_but_what_the_lab_decides_on_its_default_branch(choice: str) -> None:
     for path, text in workflows(choice).items():
-        assert "checkout" not in text
         if not path.endswith("/regatta-pages.yml"):
             assert "uses:" not in text
+            assert "checkout" not in text
+    steps = parsed(choice, "regatta-pages.yml")["jobs"]["draw"]["steps"]
+    (taken,) = [step["with"] for step in steps if "checkout" in step.get("uses", "")]
+    assert taken == {
+        "persist-credentials": "false",
+        "ref": "${{ github.event.repository.default_branch }}",
+        "sparse-checkout": lab_config.FOLDER,
+    }
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_publishing_uses_two_actions_of_githubs_each_pinned_to_a_commit(choice: str) -> None:
+def test_publishing_uses_three_actions_of_githubs_each_pinned_to_a_commit(choice: str) -> None:
     jobs = parsed(choice, "regatta-pages.yml")["jobs"].values()
     used = [step["uses"] for job in jobs for step in job["steps"] if "uses" in step]
     pinned = [re.fullmatch(r"(actions/[a-z-]+)@[0-9a-f]{40}", name) for name in used]
     assert [found and found[1] for found in pinned] == [
+        "actions/checkout",
         "actions/upload-pages-artifact",
         "actions/deploy-pages",
     ]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_the_site_is_drawn_without_permissions_and_published_with_two(choice: str) -> None:
+def test_the_site_is_drawn_with_one_permission_and_published_with_two(choice: str) -> None:
     pages = parsed(choice, "regatta-pages.yml")
     assert pages["permissions"] == {}
-    assert pages["jobs"]["draw"]["permissions"] == {}
+    assert pages["jobs"]["draw"]["permissions"] == {"contents": "read"}
     assert pages["jobs"]["publish"]["permissions"] == {"id-token": "write", "pages": "write"}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from runner.lib import accelerators
 from runner.worker import environment
+from tests.decided import KINDS
 from tests.machines import a_gpu, a_tpu, node, on_pci
 
 
@@ -92,7 +93,7 @@ def test_a_worker_that_finds_a_cpu_only_names_the_extra(
 
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     with pytest.raises(environment.WrongDevice, match=r"JAX finds a CPU only$"):
-        environment.look("h100")
+        environment.look(KINDS["h100"])
     a_gpu(machine)
     with pytest.raises(environment.WrongDevice, match=r"pip install 'regatta\[cuda\]'"):
-        environment.look("h100")
+        environment.look(KINDS["h100"])

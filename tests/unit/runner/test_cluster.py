@@ -14,6 +14,7 @@ from runner.scheduler import cluster
 from runner.scheduler.cluster import BadCluster
 from runner.scheduler.queue_order import Policy, Pool
 from runner.scheduler.queue_state import HOUR
+from tests.decided import KINDS
 from tests.unit.runner.test_own_declared import SHORT, STEPS
 from tests.unit.runner.test_own_declared import planned as declared
 
@@ -25,7 +26,7 @@ EXAMPLE = ROOT / "examples" / "cluster.yaml"
 
 
 def test_the_example_describes_what_it_says() -> None:
-    found = cluster.load(EXAMPLE)
+    found = cluster.load(EXAMPLE, KINDS)
     assert found.cluster.pools == (
         Pool("nodes", "h100", 64, 1),
         Pool("reserved", "v5p", 4, 64),
@@ -96,7 +97,7 @@ def test_a_pool_may_have_any_name_that_can_be_shown() -> None:
 
 
 def test_a_synthetic_load_has_as_many_runs_as_it_says_and_is_always_the_same() -> None:
-    found = cluster.load(EXAMPLE)
+    found = cluster.load(EXAMPLE, KINDS)
     first, again = (
         list(cluster.synthetic(found.synthetic, found.cluster, seed=3)) for _ in range(2)
     )

@@ -17,6 +17,7 @@ from runner.planning import compile_check
 from runner.planning.compile_check import DoesNotCompile, check, llama_8b
 from runner.schema.devices import Slice
 from runner.worker.compile_child import collectives
+from tests.decided import KINDS
 
 SMALL = """
 title: A model that 64 devices can share
@@ -118,7 +119,7 @@ def test_a_tpu_is_compiled_for_as_it_is_where_its_compiler_is(
     ],
 )
 def test_chips_are_as_compact_a_torus_as_can_be(kind: str, count: int, topology: str) -> None:
-    assert compile_check._topology(Slice(kind, count)) == topology
+    assert compile_check._topology(Slice(kind, count, KINDS[kind])) == topology
 
 
 def test_a_misfit_names_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +151,7 @@ def test_a_compiler_that_fails_is_quoted(
     answered(monkeypatch, **done)
     compute = ComputeConfig(mesh=MeshConfig(fsdp=64))
     with pytest.raises(DoesNotCompile, match=why):
-        check(*llama_8b(compute.mesh), compute, Slice("v5p", 64))
+        check(*llama_8b(compute.mesh), compute, Slice("v5p", 64, KINDS["v5p"]))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ from bot.rules import sealing
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.scheduler import cluster
+from runner.schema import lab_config
 from runner.schema.record import Person, Prediction, Preregistration
 from runner.spec import declaration
+from tests.decided import KINDS
 from tests.scenarios.lab import EXPERIMENT, TEXT, form_body
 
 MISTAKES: dict[str, dict[str, Any]] = yaml.safe_load(
@@ -74,9 +76,10 @@ def told(text: str, folder: Path, sealed: Preregistration | None = None) -> list
     """All that is said of an experiment.yaml in a folder with a text and a module."""
     (folder / "text.txt").write_text(TEXT)
     (folder / "model.py").write_text(MODULE)
-    document = declaration.read(text, "x")
+    document, lab = declaration.read(text, "x"), lab_config.defaults()
     try:
-        planner.make_plan(declaration.drafted(document), folder, called="FOLDER", sealed=sealed)
+        graph = declaration.drafted(document, lab)
+        planner.make_plan(graph, folder, called="FOLDER", sealed=sealed)
     except BadExperiment as error:
         return [str(one).removeprefix("x, ") for one in error.problems]
     return []
@@ -111,7 +114,8 @@ def test_all_that_is_wrong_with_a_form_is_told_at_once(one: dict[str, Any]) -> N
 
 @each("policies")
 def test_all_that_is_wrong_with_a_policy_is_told_at_once(one: dict[str, Any]) -> None:
-    assert list(policy_file.parse(one["text"].encode(), "f" * 40).problems) == one["told"]
+    files = {policy_file.PATH: one["text"].encode()}
+    assert list(policy_file.parse(files, "f" * 40, KINDS).problems) == one["told"]
 
 
 @each("clusters")

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from runner.planning import planner
-from runner.schema import devices
-from runner.schema.record import Resources
 from runner.spec import declaration
 from runner.worker.host_group import Gang, TpuSlice
+from tests.decided import KINDS
 
 HEAD = (
     "title: T\nresources: {kind: cpu}\nsteps:\n  tokens: {do: tokenize, config: {source: stdlib}}"
@@ -91,46 +90,9 @@ def test_only_dtype_of_the_compute_options_is_in_the_fingerprint(tmp_path: Path)
 def test_a_gang_has_a_process_a_host_and_slices_are_taken_whole() -> None:
     from runner.worker.multi_host_step import gang_of
 
-    two = gang_of(Resources(kind="cpu", count=2))
+    two = gang_of(KINDS["cpu"], 2)
     assert (two.hosts, two.resources["CPU"]) == (2, 2)
-    assert gang_of(Resources(kind="h100", count=4)) == Gang(1, 1, {"CPU": 0, "GPU": 4})
-    assert gang_of(Resources(kind="h100", count=16)) == Gang(2, 1, {"CPU": 0, "GPU": 8})
-    tpus = gang_of(Resources(kind="v5p", count=64))
+    assert gang_of(KINDS["h100"], 4) == Gang(1, 1, {"CPU": 0, "GPU": 4})
+    assert gang_of(KINDS["h100"], 16) == Gang(2, 1, {"CPU": 0, "GPU": 8})
+    tpus = gang_of(KINDS["v5p"], 64)
     assert (tpus.hosts, tpus.tpu) == (16, TpuSlice("v5p", "4x4x4"))
-
-
-def test_a_lab_extends_the_table_by_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "hardware.yaml"
-    assert devices.extended(devices.KINDS, file) == devices.KINDS
-    file.write_text(
-        "h100: {price: 2.1}\n"
-        "a100: {description: NVIDIA A100, peak_flops: 3.12e+14, platform: gpu, memory_gib: 80,\n"
-        "       ray_gpus: 1, devices_per_host: 8}\n"
-        "v7: {description: TPU v7, peak_flops: 2e+15, platform: tpu, ray_tpu: v7,\n"
-        "     topologies: {4: 2x2x1}}\n"
-    )
-    table = devices.extended(devices.KINDS, file)
-    assert (table["h100"].price, table["h100"].peak_flops) == (2.1, 9.89e14)
-    assert (table["a100"].memory, table["a100"].ray_gpus) == (80 * 2**30, 1)
-    assert table["v7"].topologies == {4: "2x2x1"}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("h100: {prise: 2.1}", "`h100.prise`: Unexpected keyword argument"),
-        ("a100: {description: NVIDIA A100, platform: gpu}", "`a100.peak_flops`: Field required"),
-        ("h100: {peak_flops: 0}", "peak_flops is to be above 0"),
-        ("h100: {price: much}", "`h100.price`: Input should be a valid number"),
-        ("h100: 2", "`h100`: Input should be a valid dictionary"),
-        ("- h100", "Input should be a valid dictionary"),
-        ("h100: [", "hardware.yaml: "),
-    ],
-)
-def test_a_table_that_is_none_is_refused_with_its_key(
-    tmp_path: Path, text: str, words: str
-) -> None:
-    (tmp_path / "hardware.yaml").write_text(text)
-    with pytest.raises(devices.BadHardware) as refused:
-        devices.extended(devices.KINDS, tmp_path / "hardware.yaml")
-    assert words in str(refused.value)

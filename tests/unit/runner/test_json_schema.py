@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from runner.cli.main import app
 from runner.lib import yaml_lines
 from runner.lib.problems import BadExperiment
-from runner.schema import record
+from runner.schema import lab_config, record
 from runner.spec import declaration, json_schema
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ DECLARED = sorted(
     for folder in ("experiments", "runner/spec/starters")
     for path in (ROOT / folder).glob("*/experiment.yaml")
 )
-SCHEMA = json_schema.schema()
+SCHEMA = json_schema.schema(lab_config.defaults())
 EDITOR = Draft7Validator(SCHEMA)
 
 SHORT = """\

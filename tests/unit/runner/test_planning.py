@@ -13,10 +13,10 @@ from runner.lib.problems import BadExperiment
 from runner.planning import planned_steps, planner
 from runner.publish import step_summary
 from runner.schema import plan_fingerprint, record
-from runner.schema.devices import KINDS
 from runner.schema.record import Person, Plan, Prediction, Preregistration
 from runner.spec import declaration as spec_declaration
 from runner.store.store import Store
+from tests.decided import decide
 from tests.pretended import DECLARED, declare
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
@@ -299,10 +299,8 @@ def test_a_text_of_its_own_is_kept_for_the_job_under_its_digests(tmp_path: Path)
     assert len(validation) == made.data.validation_tokens
 
 
-def test_a_cost_adds_up_by_the_devices_that_each_step_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(KINDS, "h100", replace(KINDS["h100"], price=3.0))
+def test_a_cost_adds_up_by_the_devices_that_each_step_names(tmp_path: Path) -> None:
+    decide(tmp_path, devices="h100: {price: 3.0}\n")
     step = """{do: train, inputs: {tokens: tokens}, resources: {kind: KIND}, config: {
       model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 1, num_heads: 2, seq_len: 16},
       train: {train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}}}"""

@@ -19,6 +19,7 @@ from runner.worker.builtin import shards
 from runner.worker.builtin.texts import read_split
 from runner.worker.shard_jobs import Child, Mapper
 from runner.worker.step_process import Job
+from tests.decided import KINDS
 from tests.integration.runner.test_execute import HEAD, planned
 
 OWN = """
@@ -101,7 +102,7 @@ def a_job(do: str, text: Path, number: int = 1, step: str = "step") -> Job:
         out=str(out),
         scratch=str(scratch),
         code=str(text.parent),
-        devices="cpu",
+        devices=KINDS["cpu"],
     )
 
 
@@ -216,5 +217,7 @@ def made(tmp_path: Path, function: str, mapper: Mapper = map) -> artifacts.Made:
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store, DECLARED.replace("NAME", function), own=OWN)
     code = store.local(planner.code_folder(plan))
-    executor.make(store, "prepare", plan.steps, code, "x1", terms=executor.OWN_MACHINE)
-    return executor.make(store, "map", plan.steps, code, "x1", mapper, terms=executor.OWN_MACHINE)
+    executor.make(store, "prepare", plan.steps, plan.kinds, code, "x1", terms=executor.OWN_MACHINE)
+    return executor.make(
+        store, "map", plan.steps, plan.kinds, code, "x1", mapper, terms=executor.OWN_MACHINE
+    )

@@ -9,11 +9,12 @@ import pytest
 from bot.site.facts.lab import read_lab
 from bot.site.pages import tracks as page
 from bot.site.pages.build import build
-from runner.schema import tracks
+from runner.schema import lab_config, tracks
 from runner.store.store import Store
 from tests import synthetic
 
-COST, BUDGET = tracks.known()["small-cost"], tracks.known()["small-budget"]
+TRACKS = lab_config.defaults().tracks
+COST, BUDGET = TRACKS["small-cost"], TRACKS["small-budget"]
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def lines(store: Store, track: tracks.Track = COST) -> dict[str, page.Line]:
-    found = page.competitions(read_lab(store).competing)
+    found = page.competitions(read_lab(store).competing, TRACKS)
     return {
         line.row.title.partition(": ")[2]: line
         for one in found
@@ -55,11 +56,11 @@ def test_claimed_model_flops_of_own_code_give_no_place(store: Store) -> None:
 def test_a_track_says_whether_the_other_kind_of_flops_would_change_who_leads(store: Store) -> None:
     synthetic.compete(store, COST, "short", [2.05, 2.06], tokens=10**5, hardware_flops=9e13)
     synthetic.compete(store, COST, "quick", [2.05, 2.06], tokens=10**6, hardware_flops=1e13)
-    first = page.competitions(read_lab(store).competing)[0]
+    first = page.competitions(read_lab(store).competing, TRACKS)[0]
     assert first.ranked[0].row.title.endswith(": short")
     assert first.otherwise.endswith(f"hardware FLOPs, A run for {COST.name}: quick would lead.")
     synthetic.compete(store, COST, "both", [2.05, 2.06], tokens=10**4, hardware_flops=1e12)
-    first = page.competitions(read_lab(store).competing)[0]
+    first = page.competitions(read_lab(store).competing, TRACKS)[0]
     assert first.otherwise == "If the track counted hardware FLOPs, the same row would lead."
 
 

@@ -1,0 +1,186 @@
+"""What a lab decides beside its policy: its kinds of device and its speedrun tracks.
+
+The package has a default of each file. A file in the lab's folder, `.github/regatta/`, is merged
+into the default as RFC 7396 (JSON Merge Patch) says: what it names is added or replaced, and `null`
+takes it away. Whoever starts something reads the folder once and hands on what it said: the bot
+from the default branch on GitHub, the terminal from the checkout it is called in.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from runner.lib import problems, yaml_lines
+from runner.lib.base_record import Record
+from runner.lib.complaints import Complaints
+from runner.lib.problems import BadExperiment, Document, Problem, Said, near
+from runner.schema.devices import Kind, listed
+from runner.schema.tracks import NEEDS, Scored, Terms, Track
+
+FOLDER = ".github/regatta"
+POLICY, TRACKS, DEVICES = (f"{FOLDER}/{name}.yml" for name in ("policy", "tracks", "devices"))
+FILES = (POLICY, TRACKS, DEVICES)
+DEFAULTS = Path(__file__).parent / "defaults"
+
+PLAIN = r"^[A-Za-z0-9 .,()/+-]{1,80}$"  # in a comment it means nothing but itself
+Above = Annotated[float, Field(gt=0)]
+NotBelow = Annotated[float, Field(ge=0)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """A lab's kinds of device and its tracks, by name."""
+
+    devices: Mapping[str, Kind]
+    tracks: Mapping[str, Track]
+
+
+class _Track(Terms):
+    data: str  # a name of `data`
+
+
+class _Tracks(Record):
+    data: dict[Name, Scored] = Field(default_factory=dict)
+    tracks: dict[Name, _Track] = Field(default_factory=dict)
+
+
+class _Kind(BaseModel):
+    """A `Kind` as it is written."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    description: Annotated[str, StringConstraints(pattern=PLAIN)]
+    peak_flops: Above
+    platform: Literal["cpu", "gpu", "tpu"]
+    memory_gib: Above | None = None
+    ray_cpus: NotBelow = 0
+    ray_gpus: NotBelow = 0
+    price: NotBelow | None = None
+    spot_price: NotBelow | None = None
+    ray_tpu: str = ""
+    topologies: dict[int, str] = Field(default_factory=dict)
+    devices_per_host: Annotated[int, Field(ge=1)] = 1
+
+
+class _Devices(BaseModel):
+    devices: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,40}$")], _Kind]
+
+
+def parse(files: Mapping[str, bytes]) -> LabConfig:
+    """What the files of a lab's folder say, by path. Raises BadExperiment with all that is wrong
+    with any of them."""
+    wrong = list(_unknown(files))
+    devices, tracks = dict[str, Kind](), dict[str, Track]()
+    try:
+        devices = _devices(_merged(DEVICES, files))
+    except BadExperiment as error:
+        wrong += error.problems
+    try:
+        tracks = _tracks(_merged(TRACKS, files), devices)
+    except BadExperiment as error:
+        wrong += error.problems
+    if wrong:
+        raise BadExperiment(wrong)
+    return LabConfig(devices, tracks)
+
+
+@cache
+def defaults() -> LabConfig:
+    """What holds in a lab that says nothing."""
+    return parse({})
+
+
+def find(start: Path) -> LabConfig:
+    """What the lab decides in whose checkout `start` is: its nearest folder, upwards, that has
+    `.github/regatta`; the defaults where none has. Raises BadExperiment."""
+    here = start.resolve()
+    for root in (here, *here.parents):
+        if (root / FOLDER).is_dir():
+            there = sorted((root / FOLDER).iterdir())
+            return parse({f"{FOLDER}/{x.name}": x.read_bytes() for x in there if is_read(x.name)})
+    return defaults()
+
+
+def is_read(name: str) -> bool:
+    """Whether a file in the lab's folder is one that the lab reads, or was meant to be."""
+    return name.endswith((".yml", ".yaml"))
+
+
+def _unknown(files: Mapping[str, bytes]) -> Iterator[Problem]:
+    for path in files:
+        if path.startswith(f"{FOLDER}/") and path not in FILES:
+            known = ", ".join(f"`{Path(one).name}`" for one in FILES)
+            words = f"nothing reads a file of this name; the lab's are {known}{near(path, FILES)}"
+            yield Problem(path, 1, "", words)
+
+
+def _merged(path: str, files: Mapping[str, bytes]) -> Document:
+    """The default of a file with what the lab's own says, whose lines complaints name."""
+    default = _default(Path(path).name)
+    try:
+        text = files.get(path, b"").decode()
+    except UnicodeDecodeError:
+        raise BadExperiment([Problem(path, 1, "", "it is not UTF-8 text")]) from None
+    if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+        return Document(default, {}, path)
+    own = problems.read(text, path, ", ".join(f"`{key}`" for key in list(default)[:2]))
+    return replace(own, value=_patched(default, own.value))
+
+
+@cache
+def _default(name: str) -> dict[str, Any]:
+    return dict(yaml_lines.read((DEFAULTS / name).read_text(encoding="utf-8")).value)
+
+
+def _patched(value: Any, change: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(change, dict):
+        return change
+    merged = dict(value) if isinstance(value, dict) else {}
+    for key, inner in change.items():
+        if inner is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _patched(merged.get(key), inner)
+    return merged
+
+
+def _devices(document: Document) -> dict[str, Kind]:
+    complaints = Complaints(document)
+    if "cpu" not in document.value:
+        words = "it has to stay: what is done beside training on slices is done on it"
+        complaints.say(("cpu",), words)
+    read = complaints.read(_Devices, {"devices": document.value}, lambda place: place[1:])
+    complaints.end()
+    kinds = read.checked.devices if read.checked else {}
+    return {name: Kind(**dict(kind)) for name, kind in kinds.items()}
+
+
+def _tracks(document: Document, devices: Mapping[str, Kind]) -> dict[str, Track]:
+    """The tracks of a lab with these devices (none: they cannot be read)."""
+    complaints = Complaints(document)
+    said = complaints.read(_Tracks, document.value).checked or _Tracks()
+    complaints.say_all(_senseless_tracks(said, devices))
+    complaints.end()
+    return {
+        name: Track(**dict(track) | {"name": name, "data": said.data[track.data]})
+        for name, track in said.tracks.items()
+    }
+
+
+def _senseless_tracks(said: _Tracks, devices: Mapping[str, Kind]) -> Said:
+    for name, track in said.tracks.items():
+        if track.data not in said.data:
+            words = f"there is no `{track.data}` below `data`; there is {listed(said.data)}"
+            yield ("tracks", name, "data"), words + near(track.data, said.data)
+        for key in NEEDS[track.kind]:
+            if getattr(track, key) is None:
+                yield ("tracks", name), f"a track of kind {track.kind} needs `{key}`"
+        if track.hardware and devices and track.hardware.kind not in devices:
+            words = f"the lab has no devices of kind `{track.hardware.kind}`; it has "
+            yield ("tracks", name, "hardware", "kind"), words + listed(devices)
