@@ -53,11 +53,11 @@ def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, st
     store, first, second = two
     said = words("show", second, "--store", store)
     for part in (
-        f"{second} done, begun 20",
+        f"{second} done, started 20",
         "unsigned, no approval",
-        "in no checkout, tree ",
+        "not in a git checkout, tree ",
         "requirements.lock ",
-        "made on 1 × cpu, A CPU",
+        "ran on 1 × cpu, A CPU",
         "with python 3.11.7, jax 0.11.0",
         "device-seconds of cpu (no price); nothing for 2 cached steps",
         "evaluate: bits per byte on 64 validation tokens, lower is better",
@@ -65,7 +65,7 @@ def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, st
         "| arm | bits per byte | | train/deep | 3.1000 | | train/wide | 3.2000 |",
         "prepare own:prepare as small-2026-11",
         f"cached from {first}, under 1 s on",
-        "train/wide train input tokens tokens config as of train/deep, but for "
+        "train/wide train input tokens tokens config that of train/deep, except "
         "model.head_dim 8 model.hidden_dim 16 model.num_layers 1 code",
     ):
         assert part in said, part
@@ -94,7 +94,7 @@ def test_an_execution_is_meant_by_the_beginning_of_its_id(
 def test_show_without_an_execution_lists_them(two: tuple[Path, str, str]) -> None:
     store, first, second = two
     said = ask("show", "--store", store).stdout.splitlines()
-    assert said[0].split() == ["execution", "begun", "(UTC)", "state", "commit", "experiment"]
+    assert said[0].split() == ["execution", "started", "(UTC)", "state", "commit", "experiment"]
     assert [line.split()[0] for line in said[1:]] == [second, first]
     assert said[1].split()[3:] == ["done", "which"]
     one, _ = json.loads(ask("show", "--store", store, "--json").stdout)
@@ -166,9 +166,9 @@ def test_diff_says_what_moved_why_and_what_no_fingerprint_covers(
     for part in (
         "train/deep 3.0500 3.1000 +0.0500",
         "step what differs train/deep train.learning_rate 0.01 → 0.02 train/wide",
-        "compare input scores: evaluate changed Besides",
+        "compare input scores: evaluate changed Also",
         "the experiment's folder: ",
-        "jax: 0.10.2 then, 0.11.0 now (train/deep, train/wide, evaluate, compare)",
+        "jax: 0.10.2 before, 0.11.0 now (train/deep, train/wide, evaluate, compare)",
     ):
         assert part in said, part
     assert "the lab's code" not in said
@@ -225,7 +225,7 @@ def test_show_says_whether_output_files_are_missing_or_damaged(two: tuple[Path, 
     [
         ({"device": "1 × cpu", "cpu": "A CPU", "affinity": "0"}, "1 × cpu, A CPU, 1 cores"),
         ({"cpu": "A CPU", "affinity": "0,1"}, "A CPU, 2 cores"),
-        ({}, "not on record"),
+        ({}, "unknown"),
     ],
 )
 def test_a_receipt_says_no_more_of_a_device_than_it_knows(
@@ -249,7 +249,7 @@ def test_an_execution_of_an_older_lab_is_shown_with_its_runs(tmp_path: Path) -> 
     said = words("show", execution.id, "--store", store.root)
     assert "unfinished" in said
     assert "approved by grace" in said.lower()
-    assert "lab not on record" in said
+    assert "lab unknown" in said
     assert "fast, seed 0 2.5000 finished" in said
 
 

@@ -29,7 +29,7 @@ def figure(bpb: float, params: str = "a") -> Evaluated:
     [
         (figure(2.0), figure(2.0), "bit for bit", "2.0000 bits per byte, same parameters"),
         (figure(2.0), figure(2.0, "b"), "within the tolerance", "at most 1% apart"),
-        (figure(2.0), figure(2.019, "b"), "within the tolerance", "2.0000 then, 2.0190"),
+        (figure(2.0), figure(2.019, "b"), "within the tolerance", "2.0000 before, 2.0190"),
         (figure(2.0), figure(2.021, "b"), "differs", "more than 1% apart"),
         (figure(2.0), None, "not comparable", "no score now"),
         (None, figure(2.0), "not comparable", "no score before"),
@@ -47,8 +47,8 @@ def test_receipts_compare_cores_by_number() -> None:
     before = {"jax": "0.10.2", "affinity": "0,1"}
     assert run_comparison.differing(before, {"jax": "0.10.2", "affinity": "2,3"}) == []
     assert run_comparison.differing(before, {"affinity": "2"}) == [
-        "affinity: 2 cores then, 1 cores now",
-        "jax: 0.10.2 then, none now",
+        "affinity: 2 cores before, 1 cores now",
+        "jax: 0.10.2 before, none now",
     ]
 
 
@@ -224,10 +224,10 @@ def test_on_other_devices_a_tolerance_applies_and_is_stated(
     again = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
     assert again.exit_code == 0, again.output
     said = " ".join(again.stdout.split())
-    assert "train/deep 3.0500 then, 3.0600 now" in said
+    assert "train/deep 3.0500 before, 3.0600 now" in said
     assert "compare follows its inputs" in said
     assert "overall: within the tolerance" in said
-    assert "device: 1 × cpu then, 1 × another now" in said
+    assert "device: 1 × cpu before, 1 × another now" in said
     assert (store.parent / "again" / "steps").is_dir(), "it is kept where somebody wants it"
     twice = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
     assert (twice.exit_code, "nothing there may be reused" in twice.stderr) == (2, True)
