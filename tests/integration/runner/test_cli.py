@@ -30,13 +30,15 @@ def test_plan_counts_as_the_field_does_and_imports_no_jax(tmp_path: Path) -> Non
     (tmp_path / "experiment.yaml").write_text(BIG)
     code = (
         "import sys; from typer.testing import CliRunner; from runner.cli import main as cli\n"
-        f"answer = CliRunner().invoke(cli.app, ['plan', {str(tmp_path)!r}])\n"
+        "run = CliRunner().invoke\n"
+        f"print(run(cli.app, ['plan', {str(tmp_path)!r}, '--json']).stdout)\n"
+        f"answer = run(cli.app, ['plan', {str(tmp_path)!r}])\n"
         "print(answer.stdout, *{'jax', 'ray', 'tensorstore', 'flax'} & sys.modules.keys())\n"
     )
     environment = {**os.environ, "COLUMNS": "120"}
     said = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
     assert "154,147,328" in said
-    assert "227,868,672" in said
+    assert '"forward_flops_per_token": 227868672' in said
     assert "With one seed a mean has no interval" in said
     assert said.split()[-2] == "fingerprint"  # and no forbidden module after it
 
