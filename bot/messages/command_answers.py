@@ -15,7 +15,7 @@ def waits(approval: Approval) -> str:
 def refused(answer: Approval | Answered) -> str:
     """That a command was refused, and why."""
     refusal = f"**Not done:** `/{answer.what}` by {text(answer.by.login)}. {prose(answer.why)}"
-    return f"{refusal}\n\nThe lab started and stopped nothing."
+    return f"{refusal}\n\nThe lab did not start or stop anything."
 
 
 def hint(reading: Reading) -> str:

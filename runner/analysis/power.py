@@ -129,7 +129,8 @@ def known(spread: Spread | None, seeds: int) -> str:
     if spread is None:
         return (
             f"Power unknown: the lab has run fewer than {FEWEST_ARMS} comparable arms (same text, "
-            f"two seeds or more, between 1/{ALIKE} and {ALIKE} times the FLOPs)."
+            f"two seeds or more, between 1/{ALIKE} and {ALIKE} times the FLOPs). So the lab cannot "
+            "say how small a difference this plan can detect."
         )
     smallest = smallest_difference(_apart(spread, between_arms=True), seeds)
     return (
