@@ -148,7 +148,7 @@ def a_repository(installed: Installed, folder: Path, mode: str) -> dict[str, byt
     assert only_sam != policy
     (lab / "policy.yml").write_text(only_sam)
     planned = installed.regatta(folder, "plan", "ours")
-    assert "it enters the track `ours`" in " ".join(planned.split())
+    assert "This enters the track `ours`" in " ".join(planned.split())
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
@@ -179,7 +179,7 @@ def tell(
     settle("the plan", lambda: said(sandbox, pull, "### Plan 1"))
     time.sleep(1.1)  # a tie in time refuses
     sandbox.comment("grace", pull, line(sandbox, pull))
-    settle("the refusal", lambda: said(sandbox, pull, "Only sam may say `/run` here"))
+    settle("the refusal", lambda: said(sandbox, pull, "Only sam may use `/run` here"))
     sandbox.comment("sam", pull, line(sandbox, pull))
     settle("the answer", lambda: said(sandbox, pull, "<summary>Receipt"))
     return pull

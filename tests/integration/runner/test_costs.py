@@ -11,7 +11,7 @@ from tests.unit.runner.test_costs import plan as plan  # a fixture
 def test_a_finished_plan_costs_nothing(ran: tuple[Path, Path]) -> None:
     folder, store = ran
     words = " ".join(ask("plan", folder, "--store", store).stdout.split())
-    assert "all cached: nothing to run fingerprint" in words
+    assert "all cached: nothing to run" in words
     words = " ".join(ask("plan", folder, "--store", store / "another").stdout.split())
     assert "nothing to run" not in words
-    assert " model FLOPs training alone, at 50 % to 20 % of peak FLOP/s: " in words
+    assert "training alone, at 50 % to 20 % of peak FLOP/s: " in words

@@ -304,7 +304,7 @@ def test_attempts_spend_one_limit_together_and_waiting_for_devices_spends_nothin
     life.ray.of("t1").status = "failed"
     facts = life.to_the_end()
     assert facts.result
-    assert "at its limit" in facts.result.why
+    assert "at its time limit" in facts.result.why
     assert "t2.ended" in life.events()
     assert 10 <= facts.spent < 15
 

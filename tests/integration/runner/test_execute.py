@@ -106,7 +106,7 @@ def test_a_graph_is_made_and_the_next_execution_finds_all_of_it(tmp_path: Path) 
     }
     stands = provenance.standing(store, plan.steps, plan.steps)
     assert {one.state for one in stands.values()} == {"cached"}
-    assert stands["best"].why.endswith("by x1")
+    assert stands["best"].why.endswith("from x1")
     other = planned(tmp_path, store, DECLARED.replace("0.01,", "0.02,"))
     stands = provenance.standing(store, other.steps, plan.steps)
     assert stands["tokens"].state == "cached"

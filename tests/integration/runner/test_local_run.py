@@ -14,7 +14,7 @@ def test_a_run_of_steps_says_how_far_it_is_and_ends_with_its_figures(
 ) -> None:
     declare(tmp_path / "which")
     slow = ask("run", tmp_path / "which", "--store", tmp_path / "one")
-    assert "making steps (t1)" in slow.stderr
+    assert "running steps (t1)" in slow.stderr
     local.ray.make_steps = pretend()
     said = ask("run", tmp_path / "which", "--store", tmp_path / "other").stdout
     table = "evaluate: bits per byte on 64 validation tokens, lower is better train/deep 3.0500"

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.schema.record import Resources
 from runner.worker.builtin import model_server
 from runner.worker.builtin.model_server import Task
 from runner.worker.builtin.own_code_errors import BadOwnCode
 from runner.worker.model_client import Talk
+from tests.decided import KINDS
 
 ROWS, LENGTH, VOCAB = 2, 3, 4
 TOKENS = np.zeros((ROWS, LENGTH), np.int32)
@@ -59,7 +59,8 @@ def talk(folder: Path, dies_at: int = 0) -> Iterator[tuple[Talk, "subprocess.Pop
         own="model:Any",
         rows=ROWS,
         box=str(folder / "box"),
-        resources=Resources(kind="cpu"),
+        devices=KINDS["cpu"],
+        count=1,
         questions=str(folder / "asked"),
         program="there is one",
     )

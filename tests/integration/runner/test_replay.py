@@ -134,7 +134,7 @@ def test_own_code_is_replayed_in_isolation_or_not_at_all(
     )
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it was run"))
     monkeypatch.setattr("runner.store.artifacts.find", lambda *_: SimpleNamespace(folder=tmp_path))
-    with pytest.raises(CannotReplay, match=r"own.*in isolation only: bubblewrap does not work .*"):
+    with pytest.raises(CannotReplay, match=r"own.*only in isolation: bubblewrap does not work .*"):
         replay._trained(store, execution, "train/fast", tmp_path, (0, 4))
 
 

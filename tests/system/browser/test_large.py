@@ -57,7 +57,7 @@ def test_a_thinned_curve_of_a_million_points_keeps_its_spike(
     assert len(points) <= MAX_POINTS
     assert {1, POINTS} <= points.keys()
     page = (site / "runs" / f"{name}.html").read_text()
-    assert f"{len(points):,} of 1,000,000 points are drawn" in page
+    assert f"The chart shows {len(points):,} of 1,000,000 points" in page
     assert len(page) + len(script) < 300_000
 
 

@@ -73,7 +73,7 @@ def test_a_pull_requests_version_of_the_labs_files_is_never_believed(lab: Lab) -
     assert "2 bits per byte" in lab.last(pull)
     for who in ("sam", "ada"):
         lab.say(who, pull, line(lab, pull))
-        assert "Only people with the role `maintain` or `admin` may say `/run`" in lab.last(pull)
+        assert "Only people with the role `maintain` or `admin` may use `/run`" in lab.last(pull)
     lab.say("grace", pull, line(lab, pull))
     assert [one["state"] for one in results(lab)] == ["done"]
     (used,) = results(lab)[0]["used"]

@@ -720,7 +720,7 @@ def test_one_more_arm_is_all_that_is_trained_and_the_comments_say_what_was_made_
     assert "| `slow.s0` | 16 / 16 | 2.273 |" in lab.last(pull), "as it was trained before"
     finish(lab)
     assert lab.trainer.of("t1").steps == 3 * 16
-    assert f"6 of 9 runs were cached (from `{first}`." in lab.last(pull)
+    assert f"6 of 9 runs were cached (from `{first}`)." in lab.last(pull)
     assert "| `hot` | 3.210 ± 0.010 | 3.2000, 3.2100, 3.2200 |" in lab.last(pull)
     assert "| `slow` | 3.210 ± 0.010 | 3.2000, 3.2100, 3.2200 |" in lab.last(pull)
     assert "+ arms.hot\n```" in lab.last(pull), "what differs is said of arms, once"

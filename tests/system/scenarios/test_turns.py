@@ -186,7 +186,7 @@ def test_a_person_over_budget_is_refused_until_a_run_ends(
     refusal = lab.last(second)
     assert "Not done" in refusal
     assert "The experiment needs 0.0169 device-hours of `cpu`" in refusal
-    assert "of the 0.03 device-hours that grace may use, 0.0169 device-hours are" in refusal
+    assert "grace may use 0.03 device-hours, and 0.0169 device-hours of these are used" in refusal
     assert "calendar month" in refusal
     lab.trainer.pace = None
     lab.settle()
