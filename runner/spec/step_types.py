@@ -8,7 +8,7 @@ calls own functions, it gets them as a fourth argument, {module:function: callab
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
@@ -32,6 +32,7 @@ from engine.config.schema import (
     TrainConfig,
     refusal,
 )
+from runner.schema import metrics
 from runner.schema.own_model import Options, OwnModel
 from runner.spec.benchmarks import Benchmark
 
@@ -237,6 +238,9 @@ class BuiltIn(NamedTuple):
     others: tuple[str, ...] = ()  # kinds of inputs that the author names; empty: there are none
     sweeps: tuple[str, ...] = ()  # the inputs that may be a whole sweep
     over: OverShards | None = None
+    # From its validated configuration, as in the plan, to the metrics that it measures of each of
+    # its input `models`. Such a step writes `runner.schema.metrics.MEASURED`.
+    measures: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
 
 
 ENCODED = OverShards(
@@ -277,6 +281,7 @@ BUILT_IN = {
         *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
         inputs={"models": (MODEL,), "tokens": STORES},
         sweeps=("models",),
+        measures=lambda _: (metrics.BPB,),  # `runner.spec.measured` adds what depends on its inputs
     ),
     "generate": BuiltIn(
         *("runner.worker.builtin.generate:generate", Generate, COMPLETIONS),
