@@ -1,6 +1,7 @@
 """The configuration of the step `benchmark`, and the metrics that it measures."""
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -84,9 +85,11 @@ class Benchmark(Config):
     files: dict[str, TaskFile] = Field(default={}, description="filled in by the plan")
 
 
-def measures(config: dict[str, Any]) -> tuple[str, ...]:
-    """The metrics that a step measures, from its configuration in the plan."""
+def measures(config: Mapping[str, Any]) -> Iterator[str]:
+    """The metrics that a step measures, from its configuration in the plan. Of a file that the plan
+    has not read yet: those of any kind of item."""
     kinds = MADE | {task: file["kind"] for task, file in config["files"].items()}
-    return tuple(
-        f"task/{name_of(task)}/{what}" for task in config["tasks"] for what in METRICS[kinds[task]]
-    )
+    of_any = tuple(dict.fromkeys(what for of in METRICS.values() for what in of))
+    for task in config["tasks"]:
+        for what in METRICS[kinds[task]] if task in kinds else of_any:
+            yield f"task/{name_of(task)}/{what}"

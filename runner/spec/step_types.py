@@ -34,6 +34,7 @@ from engine.config.schema import (
 )
 from runner.schema import metrics
 from runner.schema.own_model import Options, OwnModel
+from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
@@ -292,6 +293,7 @@ BUILT_IN = {
         *("runner.worker.builtin.benchmark:benchmark", Benchmark, TASK_SCORES),
         inputs={"models": (MODEL,), "tokens": STORES},
         sweeps=("models",),
+        measures=benchmarks.measures,
     ),
 }
 

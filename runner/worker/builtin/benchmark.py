@@ -16,6 +16,8 @@ from engine.data.token_store import WrongTokens
 from engine.data.tokenize import Tokenizer
 from engine.model.generation import Prompt, Sampling
 from engine.model.scoring import Continuation, Scored
+from runner.lib.canonical_json import to_json
+from runner.schema import metrics
 from runner.spec.benchmarks import FILE, MADE, name_of
 from runner.spec.step_types import KEPT
 from runner.spec.task_items import Answer, Choice, Item, Kind, Whole, items_of
@@ -28,6 +30,7 @@ from runner.worker.builtin.plugin_model import Functions
 from runner.worker.builtin.task_scores import right_of, scores_of
 
 GREEDY = Sampling(temperature=0)
+VOID = "void.json"
 
 
 class Task(NamedTuple):
@@ -76,9 +79,10 @@ def benchmark(
         for label, _ in every:
             for line in found[label]:
                 file.write(json.dumps({"model": label} | line, ensure_ascii=False) + "\n")
-    _write(out / "measured.json", {x: _measured(found[x], tasks) for x, _ in every if not void[x]})
-    if any(void.values()):
-        _write(out / "void.json", {label: why for label, why in void.items() if why})
+    measured = {label: _measured(found[label], tasks) for label, _ in every if not void[label]}
+    (out / metrics.MEASURED).write_bytes(metrics.written(measured))
+    if why := {label: words for label, words in void.items() if words}:
+        (out / VOID).write_bytes(to_json(why))
 
 
 # ── Tasks ────────────────────────────────────────────────────────────────────────────────────
@@ -136,17 +140,22 @@ def _asked(
                     f"{context} (seq_len); shorten it"
                     + (", or lower `tokens`" if prompt is not None else "")
                 )
-            yield Asked(task.name, item, scored, [len(one.encode()) for one in answers], prompt)
+            spaces = len(before.encode()) - len(_kept(before).encode())
+            sizes = [spaces + len(after.encode()) for after in answers]
+            yield Asked(task.name, item, scored, sizes, prompt)
 
 
 def continuation(tokenizer: Tokenizer, before: str, after: str) -> Continuation:
     """`after`, to be scored after `before`. Both are tokenised together, and spaces at the end of
     `before` belong to `after`, as in EleutherAI's lm_eval: tokens of many tokenizers begin with a
     space."""
-    kept = before.rstrip() or before
-    whole, first = tokenizer.encode_batch([before + after, kept])
-    start = min(len(first), len(whole) - 1)
-    return Continuation(np.asarray(whole, np.int32), max(1, start))
+    both, first = tokenizer.encode_batch([before + after, _kept(before)])
+    start = max(1, min(len(first), len(both) - 1))
+    return Continuation(np.asarray(both, np.int32), start)
+
+
+def _kept(before: str) -> str:
+    return before.rstrip() or before
 
 
 def windows(tokenizer: Tokenizer, text: str, context: int) -> tuple[list[Continuation], int]:
@@ -213,13 +222,11 @@ def _written(item: Item, tokenizer: Tokenizer, tokens: np.ndarray) -> dict[str, 
     return {"written": text, "right": text.strip() == item.answer.strip()}
 
 
-def _measured(lines: Sequence[Mapping[str, Any]], tasks: Sequence[Task]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _measured(
+    lines: Sequence[Mapping[str, Any]], tasks: Sequence[Task]
+) -> dict[str, metrics.Score | None]:
+    found: dict[str, metrics.Score | None] = {}
     for task in tasks:
         of = scores_of(task.kind, [line for line in lines if line["task"] == task.name])
         found |= {f"task/{task.name}/{what}": score for what, score in of.items()}
     return found
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")

@@ -17,14 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from runner.schema import metrics
+from runner.schema.metrics import Score
+
 TIE = 1e-5  # nats within which two choices tie: more than rounding, less than any real difference
 
 Item = Mapping[str, Any]
-Score = dict[str, float | int | None]
+Scorer = Callable[[Sequence[Item]], Score | None]
 
 
-def scores_of(kind: str, items: Sequence[Item]) -> dict[str, Score]:
-    """{what: {value, items, standard_error, chance}} of the items of one task and model."""
+def scores_of(kind: str, items: Sequence[Item]) -> dict[str, Score | None]:
+    """{what: score} of the items of one task and model; None if it is not finite."""
     return {what: of(items) for what, of in SCORES[kind].items()}
 
 
@@ -46,8 +49,8 @@ def _logprobs(item: Item) -> np.ndarray:
     return np.array(item["logprobs"], np.float64)
 
 
-def _mean(value: Callable[[Item], float], *, of_choices: bool) -> Callable[[Sequence[Item]], Score]:
-    def scored(items: Sequence[Item]) -> Score:
+def _mean(value: Callable[[Item], float], *, of_choices: bool) -> Scorer:
+    def scored(items: Sequence[Item]) -> Score | None:
         values = np.array([value(item) for item in items])
         chance = np.mean([1 / len(item["logprobs"]) for item in items]) if of_choices else 0.0
         return _score(float(values.mean()), values, float(chance))
@@ -55,7 +58,7 @@ def _mean(value: Callable[[Item], float], *, of_choices: bool) -> Callable[[Sequ
     return scored
 
 
-def _bpb(items: Sequence[Item]) -> Score:
+def _bpb(items: Sequence[Item]) -> Score | None:
     def of(key: str) -> np.ndarray:
         return np.array([_right(item, key) for item in items], np.float64)
 
@@ -69,12 +72,12 @@ def _right(item: Item, key: str) -> float:
     return float(found[item["answer"]] if isinstance(found, list) else found)
 
 
-def _score(value: float, parts: np.ndarray, chance: float | None) -> Score:
+def _score(value: float, parts: np.ndarray, chance: float | None) -> Score | None:
     error = float(parts.std(ddof=1) / math.sqrt(len(parts))) if len(parts) > 1 else None
-    return {"value": value, "items": len(parts), "standard_error": error, "chance": chance}
+    return metrics.score(value, len(parts), error, chance)
 
 
-SCORES: Mapping[str, Mapping[str, Callable[[Sequence[Item]], Score]]] = {
+SCORES: Mapping[str, Mapping[str, Scorer]] = {
     "choice": {
         "accuracy": _mean(right_of, of_choices=True),
         "accuracy_norm": _mean(lambda item: right_of(item, per_byte=True), of_choices=True),

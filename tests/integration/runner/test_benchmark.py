@@ -1,8 +1,7 @@
 """The step `benchmark`: scores of tasks, of the lab's models and of own ones, in a box and out of
-it. A model is uniform where nothing is likelier than anything else."""
+it."""
 
 import json
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.spec.benchmarks import measures
-from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
 from runner.worker import executor
 from runner.worker.builtin import task_scores
@@ -26,7 +24,10 @@ model: {hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_le
 train: {train_batch_size: 2, num_train_steps: 2, learning_rate: 0.01}
 eval: {tokens: 64}
 resources: {kind: cpu}
-benchmarks: {tasks: [cloze, lexical-choice, sky.jsonl, sums.jsonl, prose.jsonl], items: 40}
+benchmarks:
+  tasks: [cloze, lexical-choice, sky.jsonl, sums.jsonl, prose.jsonl]
+  items: 40
+  tokens: 9
 """
 OWN = LABS.replace(
     "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 64}",
@@ -57,15 +58,10 @@ class Table(Uniform):
     def logits(self, params, tokens):
         return 3 * params["table"]["w"][tokens]
 
-class LooksAhead(Uniform):
+class LooksAhead(Uniform):  # at every second position, which `evaluate` finds only by its probe
     def logits(self, params, tokens):
-        after = jnp.roll(tokens, -1, axis=1)
+        after = jnp.roll(tokens, -1, axis=1) * (jnp.arange(tokens.shape[1]) % 2 == 0)
         return 9 * jax.nn.one_hot(after, self.vocab) + 0 * params["table"]["w"][tokens]
-
-class SpellsFive(Uniform):  # a space after an equals sign, a 5 after a space, and then a line break
-    def logits(self, params, tokens):
-        after = jnp.select([tokens == 61, tokens == 32, tokens == 53], [32, 53, 10], 0)
-        return 99 * jax.nn.one_hot(after, self.vocab) + 0 * params["table"]["w"][tokens]
 """
 
 
@@ -102,36 +98,12 @@ def test_the_labs_model_is_scored_on_every_task_and_scores_follow_from_the_items
     kinds = {"sums": "answer", "prose": "text"}
     for task in Counter(line["task"] for line in lines):
         mine = [line for line in lines if line["task"] == task]
-        again = task_scores.scores_of(kinds.get(task, "choice"), mine)
-        for what, score in again.items():
-            assert scores[f"task/{task}/{what}"] == score
+        for what, score in task_scores.scores_of(kinds.get(task, "choice"), mine).items():
+            assert score
+            assert scores[f"task/{task}/{what}"] == score.model_dump()
     assert scores["task/cloze/accuracy"]["chance"] == 0.25
     assert scores["task/lexical-choice/accuracy"]["chance"] == 0.5
     assert 5 < scores["task/prose/bpb"]["value"] < 10  # it has learned next to nothing
-
-
-def test_a_uniform_model_scores_as_guessing_does(tmp_path: Path) -> None:
-    text = OWN.replace("NAME", "Uniform")
-    scores, lines, _ = benchmarked(tmp_path / "own", Store(tmp_path / "store"), text)
-    for task, k in (("cloze", 4), ("lexical-choice", 2), ("sky", 3)):
-        for what in ("accuracy", "accuracy_norm", "choice_prob_norm"):
-            assert scores[f"task/{task}/{what}"]["value"] == pytest.approx(1 / k, abs=1e-6), task
-            assert scores[f"task/{task}/{what}"]["chance"] == pytest.approx(1 / k)
-    for line in lines:  # a token is a byte; the first one of a text has nothing before it
-        tokens = np.sum(line["tokens"])
-        assert np.sum(line["bytes"]) == tokens
-        assert np.sum(line["logprobs"]) == pytest.approx(-math.log(256) * tokens, rel=1e-6)
-    for task in ("cloze", "sky", "sums", "prose"):
-        assert scores[f"task/{task}/bpb"]["value"] == pytest.approx(8)  # log2 V · tokens / bytes
-    assert [line["bytes"] for line in lines if line["task"] == "prose"] == [32 * 9 - 1, 9 - 1]
-
-
-def test_an_answer_is_read_up_to_its_stop_string(tmp_path: Path) -> None:
-    text = OWN.replace("NAME", "SpellsFive")
-    scores, lines, _ = benchmarked(tmp_path / "own", Store(tmp_path / "store"), text)
-    assert scores["task/sums/exact_match"]["value"] == 0.5
-    assert [line["written"] for line in lines if line["task"] == "sums"] == [" 5", " 5"]
-    assert scores["task/sums/exact_match"]["items"] == 2
 
 
 def test_an_own_model_scores_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> None:
@@ -153,17 +125,6 @@ def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
     assert len(lines) == 86
     [why] = json.loads((out / "void.json").read_text()).values()
     assert "when it sees the whole window" in why
-
-
-def test_an_item_longer_than_the_context_is_refused_with_its_length(tmp_path: Path) -> None:
-    folder = declared(tmp_path / "labs", LABS)
-    with (folder / "sky.jsonl").open("a") as file:
-        file.write(json.dumps({"context": "x" * 62, "choices": ["aaaa", "b"], "answer": 0}))
-    store = Store(tmp_path / "store")
-    with pytest.raises(
-        MakingFailed, match=r"item 2 of sky has 65 tokens, and the model's context is 64"
-    ):
-        made(store, planner.plan_folder(folder, store))
 
 
 @pytest.mark.parametrize(
