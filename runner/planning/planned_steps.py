@@ -1,7 +1,7 @@
 """The nodes of a graph as steps of a plan: with digests of their code and texts, and
 fingerprints."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration
 from runner.spec.graph import Graph, Node
-from runner.spec.step_types import calls_of, logical, parts_of
+from runner.spec.step_types import INIT, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -162,3 +162,11 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}
     rest = {key: value for key, value in config.items() if key != "compute"}
     return {**rest, "train": kept, "dtype": config["compute"]["dtype"]}
+
+
+def drawn(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
+    """A sentence for each step that continues a model without some of the parameters it needs."""
+    for name, step in steps.items():
+        if fresh := (step.config.get(INIT) or {}).get("fresh") if step.do == "train" else None:
+            of = ", ".join(step.inputs[INIT])
+            yield f"{name} draws {', '.join(fresh)} by its seed, because {of} has none"
