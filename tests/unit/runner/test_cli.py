@@ -311,7 +311,7 @@ def test_plan_says_in_what_the_arms_differ_and_the_whole_time_before_memory(
     words = " ".join(said.split())
     assert "expected time: about " in words
     assert (
-        " training (each step takes about 8 s besides its training, as measured on two cores)"
+        " training (8 s to start and end each step, as measured on two cores)"
         in words
     )
     assert words.index("expected time") < words.index("memory of one device")
