@@ -58,7 +58,7 @@ def ran(
     result = None
     if state != "running":
         result = record.Result(at=of.at + timedelta(minutes=took), state=state)
-    return Outcome(of, result, figures if result else {})
+    return Outcome(of, result, {"eval/bpb": figures} if result else {})
 
 
 def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> which_runs_count.Review:
@@ -80,7 +80,9 @@ def edit(text: str | None, hours: int = 1) -> record.Edit:
 def test_the_first_complete_execution_of_the_first_approved_design_counts() -> None:
     later = [ran(2), ran(3, arms=OTHER), ran(4, seeds=(7, 8, 9)), ran(5, arms=OTHER)]
     later[2] = Outcome(
-        later[2].execution, later[2].result, dict.fromkeys(later[2].execution.plan.runs(), 2.0)
+        later[2].execution,
+        later[2].result,
+        {"eval/bpb": dict.fromkeys(later[2].execution.plan.runs(), 2.0)},
     )
     found = reviewed(*later, ran(1))
     assert found.counted is found.weighed[0]
@@ -146,7 +148,7 @@ def at(moment: datetime, outcomes: list[Outcome]) -> which_runs_count.Review:
     """What was known then: of executions that had been approved, results that there were."""
     return reviewed(
         *(
-            replace(one, result=None, figures={}) if one.result and one.result.at > moment else one
+            replace(one, result=None, scores={}) if one.result and one.result.at > moment else one
             for one in outcomes
             if one.execution.at <= moment
         )
@@ -252,7 +254,7 @@ def test_a_review_lists_what_the_approval_left_out() -> None:
     one = ran(1)
     words = "It leaves out 1 of 3 seeds: 2."
     narrowed = one.execution.model_copy(update={"deviations": (words,)})
-    found = reviewed(Outcome(narrowed, one.result, one.figures))
+    found = reviewed(Outcome(narrowed, one.result, one.scores))
     assert [x.what for x in found.deviations(narrowed.id)] == [words]
 
 

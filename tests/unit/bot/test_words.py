@@ -680,7 +680,7 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
     plan = synthetic.plan(
         predictions=[synthetic.prediction(), synthetic.prediction("1 ± 0.1", versus=None)]
     )
-    judged = verdicts.judge(plan, synthetic.PLAIN)
+    judged = verdicts.judge(plan, {"eval/bpb": synthetic.PLAIN})
     ran = ran_of(plan, "words", synthetic.GRACE, failed=False)
     assert ran.result
     done = ran.result.model_copy(update={"verdicts": judged, "state": "done", "why": ""})

@@ -224,6 +224,17 @@ def test_a_prediction_about_an_arm_that_is_not_there_is_refused_with_the_near_mi
     ]  # fmt: skip
 
 
+def test_a_metric_that_no_step_measures_is_refused_with_the_near_miss() -> None:
+    told = {"arm": "fast", "expect": "< 1", "confidence": 0.8}
+    metrics = ("weights/output_norms", "eval/docs/bpb", "weights/output_norm")
+    found = refused(seal(*(Prediction(metric=metric, **told) for metric in metrics)))
+    start = "the preregistration predicts `{0}` of the arm `fast`, and no step measures `{0}`"
+    assert found == [
+        (9, "arms", f"{start.format(metrics[0])}; did you mean `weights/output_norm`?"),
+        (9, "arms", f"{start.format(metrics[1])}; did you mean `eval/bpb`?"),
+    ]  # fmt: skip
+
+
 def law(**keys: object) -> Preregistration:
     told = {"metric": "eval/bpb", "expect": "> 0", "confidence": 0.8, "axis": "tokens"}
     return seal(Prediction.model_validate(told | keys))
