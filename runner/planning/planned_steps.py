@@ -2,7 +2,7 @@
 fingerprints."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from runner.schema.record import PlannedStep
 from runner.spec import declaration, task_items
 from runner.spec.benchmarks import MADE
 from runner.spec.graph import Graph, Node
-from runner.spec.step_types import calls_of, logical, parts_of
+from runner.spec.step_types import INIT, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -180,3 +180,11 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}
     rest = {key: value for key, value in config.items() if key != "compute"}
     return {**rest, "train": kept, "dtype": config["compute"]["dtype"]}
+
+
+def drawn(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
+    """A sentence for each step that continues a model without some of the parameters it needs."""
+    for name, step in steps.items():
+        if fresh := (step.config.get(INIT) or {}).get("fresh") if step.do == "train" else None:
+            of = ", ".join(step.inputs[INIT])
+            yield f"{name} draws {', '.join(fresh)} by its seed, because {of} has none"

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
+from engine.config.fields import refusal
 from runner.lib.base_record import Record
 from runner.lib.bounds import Count, Figure, Size
 from runner.lib.canonical_json import to_json
@@ -65,7 +65,7 @@ Measured = dict[str, Score]  # by metric
 
 def _metric(name: str) -> str:
     if why := wrong(name):
-        raise PydanticCustomError("form", "{words}", {"key": "metric", "words": why})
+        raise refusal("{why}", why=why)
     return name
 
 
@@ -122,6 +122,20 @@ def words(metric: str) -> str:
 def of_part(part: str, what: str = "bpb") -> str:
     """The metric of one part of a mixture."""
     return f"eval/{part}/{what}"
+
+
+def never(metric: str) -> str:
+    """Why no step of the lab could measure this metric, with the near miss; empty if one might."""
+    family, *between, last = metric.split("/")
+    whats = WHATS if family == "task" else ("bpb", "loss") if between else ("bpb",)
+    if metric in (BPB, OUTPUT_NORM) or (between and family in ("eval", "task") and last in whats):
+        return ""
+    known = ["/".join((family, *between, name)) for name in whats] + [BPB, OUTPUT_NORM]
+    meant = near(metric, known) or (
+        f"; it measures {BPB}, eval/<part>/bpb of a mixture's part, task/<name>/<what> of a "
+        f"benchmark, and {OUTPUT_NORM}"
+    )
+    return f"the lab measures no `{metric}`{meant}"
 
 
 def unknown(metric: str, measured: Iterable[str]) -> str:

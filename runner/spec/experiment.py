@@ -21,7 +21,7 @@ from runner.schema.record import ARM_NAME, Resources, Speedrun
 from runner.spec import ladder
 from runner.spec.benchmarks import Benchmark
 from runner.spec.ladder import Ladder
-from runner.spec.step_types import Generate
+from runner.spec.step_types import INIT, Generate
 from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
 
 MAX_RUNS = 256
@@ -86,6 +86,10 @@ class Declaration(_Either):
 
     def senseless(self, lab: LabConfig) -> Said:
         yield from super().senseless(lab)
+        for name, step in self.steps.items():
+            if self.speedrun and step.do == "train" and INIT in step.inputs:
+                words = "an entry trains from nothing, and this continues a model; take it out"
+                yield ("steps", name, "inputs", INIT), words
         asked = self.devices
         if wrong := devices.misfit(lab.devices, asked.kind, asked.count, trains=False):
             yield ("resources", wrong[0]), wrong[1]
