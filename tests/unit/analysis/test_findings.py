@@ -55,6 +55,6 @@ def test_of_a_part_of_a_mixture_the_lower_score_is_better() -> None:
 
 def test_where_neither_side_is_better_none_beats_the_other() -> None:
     assert by("weights/output_norm", "> 0.1", HIGH, LOW) == (
-        "fast minus slow is 0.200 in weights/output_norm (95 % CI 0.157 to 0.243, 3 seeds, beyond "
-        "2 SE); predicted weights/output_norm of fast minus slow is > 0.1, 80 % sure"
+        "fast minus slow is 0.200 in weights/output_norm (95 % CI 0.157 to 0.243, 3 seeds); "
+        "predicted weights/output_norm of fast minus slow is > 0.1, 80 % sure"
     )
