@@ -65,6 +65,11 @@ def sentence(prediction: Any) -> str:
     return _marked(prediction_forms.parts(prediction))
 
 
+def explained(predictions: Iterable[Any]) -> list[tuple[str, str]]:
+    """The metrics that predictions name, each with what it measures."""
+    return [(one, metrics.words(one)) for one in dict.fromkeys(of.metric for of in predictions)]
+
+
 def judged(verdict: Verdict, by: str | None = None) -> str:
     """The verdict on one prediction: the outcome, the numbers, then what was predicted, by whom."""
     found, predicted = findings.found(verdict), findings.predicted(verdict)
@@ -114,6 +119,7 @@ _jinja.globals.update(
     rest=_rest,
     foreseen=speedrun_rows.foreseen,
     sentence=sentence,
+    explained=explained,
     judged=judged,
     linked=linked,
     tally=tally,

@@ -34,11 +34,10 @@ def found(verdict: Verdict) -> list[Part] | None:
     else:
         said = [arm, ("", " scores ")]
     low, high = (figure(end, decimals) for end in interval)
-    beyond = {True: ", beyond 2 SE", False: ", within 2 SE", None: ""}[verdict.beyond_two_se]
     unit = metrics.what(prediction.metric).unit
     said.append(("figure", f"{figure(value, decimals)} {unit}".strip()))
     said += _named(prediction)
-    said.append(("", f" (95 % CI {low} to {high}, {many(verdict.n, 'seed')}{beyond})"))
+    said.append(("", f" (95 % CI {low} to {high}, {many(verdict.n, 'seed')})"))
     if verdict.outcome == "inconclusive":
         said.append(("", "; only a part of the interval is in the predicted range"))
     return said

@@ -27,12 +27,18 @@ from runner.lib.format import first_of, percent
 from runner.schema import metrics, record
 from runner.spec import measured
 
-RUN_AGAIN = "a re-run"
+RUN_AGAIN = "it is a re-run"
 EXPLORATORY = "exploratory: its design is not the sealed one"
-LOWER_RUNG = "a lower rung of the ladder; the highest rung counts"
+LOWER_RUNG = "it is a lower rung of the ladder; the highest rung counts"
 OTHERWISE_JUDGED = "its predictions are not the sealed ones"
 KNOWN = "its runs began before the seal"
-UNFIT = {"voided": "not started", "done": "incomplete"}  # other names for some states
+UNFIT = {
+    "unfinished": "it has not ended",
+    "voided": "it did not start",
+    "cancelled": "it was cancelled",
+    "failed": "it failed",
+    "done": "it is incomplete",
+}
 MAX_NAMED = 6  # runs without a figure, in a sentence
 
 
@@ -174,7 +180,7 @@ def review(registration: Registration) -> Review:
         elif predicted and len(seen) == len(predicted):
             why.append(KNOWN)
         elif not one.complete:
-            why.append(UNFIT.get(one.state, one.state))
+            why.append(UNFIT[one.state])
         elif one.execution.id not in first:
             why.append(RUN_AGAIN)
         elif first[one.execution.id] < highest and not other:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from runner.worker.builtin.evaluate import evaluate
+from runner.worker.builtin.params_file import PARAMS
 from runner.worker.metrics_chunks import MetricsChunks
 from tests.unit.runner.test_mix import PHASES, made
 from tests.unit.runner.test_mix import stores as stores  # a fixture

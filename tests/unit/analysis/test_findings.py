@@ -5,7 +5,7 @@ import pytest
 from runner.analysis import findings, verdicts
 from tests import synthetic
 
-BEATS = "fast beats slow by 0.800 bits per byte (95 % CI 0.710 to 0.890, 3 seeds, beyond 2 SE)"
+BEATS = "fast beats slow by 0.800 bits per byte (95 % CI 0.710 to 0.890, 3 seeds)"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ HIGH, LOW = [0.52, 0.51, 0.53], [0.31, 0.33, 0.32]
 def test_a_higher_accuracy_beats_a_lower_one_and_the_metric_is_named() -> None:
     metric = "task/lexical/accuracy"
     assert by(metric, "> 0.1", HIGH, LOW) == (
-        f"fast beats slow by 0.200 in {metric} (95 % CI 0.157 to 0.243, 3 seeds, beyond 2 SE); "
+        f"fast beats slow by 0.200 in {metric} (95 % CI 0.157 to 0.243, 3 seeds); "
         "predicted by more than 0.1, 80 % sure"
     )
     assert "predicted slow beats fast by more than 0.1" in by(metric, "< -0.1", HIGH, LOW)
@@ -55,6 +55,6 @@ def test_of_a_part_of_a_mixture_the_lower_score_is_better() -> None:
 
 def test_where_neither_side_is_better_none_beats_the_other() -> None:
     assert by("weights/output_norm", "> 0.1", HIGH, LOW) == (
-        "fast minus slow is 0.200 in weights/output_norm (95 % CI 0.157 to 0.243, 3 seeds, beyond "
-        "2 SE); predicted weights/output_norm of fast minus slow is > 0.1, 80 % sure"
+        "fast minus slow is 0.200 in weights/output_norm (95 % CI 0.157 to 0.243, 3 seeds); "
+        "predicted weights/output_norm of fast minus slow is > 0.1, 80 % sure"
     )

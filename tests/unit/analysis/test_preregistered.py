@@ -97,8 +97,8 @@ def test_an_execution_that_came_to_nothing_seals_its_design_and_the_next_of_it_c
     state: str,
 ) -> None:
     found = [ran(1, state=state), ran(2, arms=OTHER), ran(3)]
-    shown = "unfinished" if state == "running" else state
-    assert whys(*found) == [shown, EXPLORATORY, None]
+    said = {"failed": "it failed", "cancelled": "it was cancelled", "running": "it has not ended"}
+    assert whys(*found) == [said[state], EXPLORATORY, None]
 
 
 def test_another_design_decides_nothing_even_where_the_sealed_one_never_came_to_its_end() -> None:
@@ -107,7 +107,7 @@ def test_another_design_decides_nothing_even_where_the_sealed_one_never_came_to_
 
 def test_an_approval_that_did_not_hold_until_the_launch_seals_nothing() -> None:
     assert whys(ran(1, state="voided", arms=OTHER), ran(2)) == [
-        f"{EXPLORATORY}, not started",
+        f"{EXPLORATORY}, it did not start",
         None,
     ]
 
@@ -115,7 +115,7 @@ def test_an_approval_that_did_not_hold_until_the_launch_seals_nothing() -> None:
 def test_a_missing_run_makes_an_execution_incomplete_and_it_is_named() -> None:
     left = {run: bpb for run, bpb in PLAIN.items() if run != ("fast", 2)}
     found = reviewed(ran(1, figures=left), ran(2))
-    assert [one.why_not for one in found.weighed] == ["incomplete", None]
+    assert [one.why_not for one in found.weighed] == ["it is incomplete", None]
     first, second = (found.deviations(one.outcome.execution.id) for one in found.weighed)
     assert [one.what for one in first] == ["1 of 6 runs have no score: `fast.s2`."]
     assert second == ()
@@ -174,7 +174,7 @@ def test_a_counted_execution_keeps_counting_whatever_runs_later(
 
 def test_no_design_is_chosen_by_voiding_the_first_after_a_look_at_the_second() -> None:
     queued, tried = ran(1, state="voided", took=180), ran(2, arms=OTHER)
-    assert whys(queued, tried) == ["not started", EXPLORATORY]
+    assert whys(queued, tried) == ["it did not start", EXPLORATORY]
 
 
 def test_voiding_after_a_verdict_does_not_change_the_sealed_design() -> None:

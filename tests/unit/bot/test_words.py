@@ -690,7 +690,7 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
         Ran(life, ran.progress, ran.runs),
     )
     assert body.startswith("## ✅ 1 confirmed · ❌ 1 refuted")
-    assert "(95 % CI 0.710 to 0.890, 3 seeds, beyond 2 SE)" in unescaped(body)
+    assert "(95 % CI 0.710 to 0.890, 3 seeds)" in unescaped(body)
 
 
 def foretelling(**changes: object) -> record.PlanRecord:
