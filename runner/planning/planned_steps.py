@@ -1,6 +1,7 @@
 """The nodes of a graph as steps of a plan: with digests of their code and texts, and
 fingerprints."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +14,8 @@ from runner.lib.problems import near
 from runner.planning import code_digest, lockfile
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
-from runner.spec import declaration
+from runner.spec import declaration, task_items
+from runner.spec.benchmarks import MADE
 from runner.spec.graph import Graph, Node
 from runner.spec.step_types import INIT, calls_of, logical, parts_of
 
@@ -65,7 +67,9 @@ def planned(
                 told.add(said)
                 complaints.say(graph.place(name), said)
         try:
-            config = _with_source(texts, node)
+            config = _with_tasks(folder, _with_source(texts, node), node)
+        except task_items.BadTask as error:
+            complaints.say(graph.place(name, ("config", "tasks")), str(error))
         except BadText as error:
             complaints.lose(graph.source(name), str(error))
         except (OSError, ValueError):  # a name that is too long or invalid
@@ -139,6 +143,20 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     found = read(node.config["source"])
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
     return {**node.config, "sha256": sha256}
+
+
+def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, Any]:
+    """A step's configuration; if it names files of items, with what they hold. Raises BadTask."""
+    if node.do != "benchmark":
+        return config
+    files = {}
+    for task in config.get("tasks", ()):
+        if task not in MADE:
+            data = task_items.read(folder / task)
+            kind, items = task_items.items_of(data, task)
+            sha256 = hashlib.sha256(data).hexdigest()
+            files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
+    return {**config, "files": files}
 
 
 def _private(nodes: Mapping[str, Node]) -> set[str]:

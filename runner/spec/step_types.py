@@ -34,6 +34,8 @@ from engine.config.schema import (
 )
 from runner.schema import metrics
 from runner.schema.own_model import Options, OwnModel
+from runner.spec import benchmarks
+from runner.spec.benchmarks import Benchmark
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -249,10 +251,11 @@ class OverShards(NamedTuple):
 # What steps make and take, as errors name it. Own code may make and take anything.
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
 MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
+TASK_SCORES = "scores of tasks"
 STORES = (TOKENS, MIXTURE)
 
 
-KEPT = "kept"  # the name under which a `tokenize` step finds a text of the experiment
+KEPT = "kept"  # the input in which a step finds texts of the experiment's folder
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
@@ -318,6 +321,12 @@ BUILT_IN = {
         *("runner.worker.builtin.generate:generate", Generate, COMPLETIONS),
         inputs={"models": (MODEL,), "tokens": STORES},
         sweeps=("models",),
+    ),
+    "benchmark": BuiltIn(
+        *("runner.worker.builtin.benchmark:benchmark", Benchmark, TASK_SCORES),
+        inputs={"models": (MODEL,), "tokens": STORES},
+        sweeps=("models",),
+        measures=benchmarks.measures,
     ),
 }
 
