@@ -112,7 +112,8 @@ def _apart(spread: Spread, *, between_arms: bool) -> float:
 
 def told(plan: Plan, predictions: Sequence[Prediction], spread: Spread | None) -> list[str]:
     """What a plan's design can detect, as sentences: in general, then for each prediction."""
-    found = [known(spread, len(plan.seeds))] if plan.arms else []
+    asked = plan.arms and (predictions or len(plan.seeds) > 1)
+    found = [known(spread, len(plan.seeds))] if asked else []
     for n, prediction in enumerate(predictions, 1):
         if one := of_prediction(prediction, spread, len(plan.seeds)):
             found.append(f"{'⚠️ ' if one.too_little else ''}Prediction {n}: {one.words}.")
@@ -123,8 +124,8 @@ def known(spread: Spread | None, seeds: int) -> str:
     """What a design with so many seeds can detect in general, as sentences."""
     if seeds < 2:
         return (
-            "With one seed a mean has no interval. So every prediction stays inconclusive, except "
-            "one about an exponent."
+            "This plan has one seed. A mean of one seed has no confidence interval, so no "
+            "prediction about a mean can be confirmed or refuted."
         )
     if spread is None:
         return (
