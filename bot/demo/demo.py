@@ -161,10 +161,10 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     }
     pull, head = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
     story.wait(
-        "Ada declares an experiment of five steps, two of them in her own Python",
+        "Ada declares an experiment with steps, two of them in her own Python",
         lambda: lab.said(pull, "### Plan 1"),
     )
-    story.beat("The bot has posted a plan of the five steps", lab.said(pull, "### Plan 1"))
+    story.beat("The bot has posted the plan of its steps", lab.said(pull, "### Plan 1"))
 
     lab.comment("grace", pull, lab.line(pull) or f"/run {head}")
     if not bubblewrap.probe():
@@ -190,7 +190,7 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
             patience=TRAINING_MAY_TAKE,
         )
     shown = lab.comment("ada", pull, f"I ran it on my own machine:\n\n{table}")
-    story.beat("Ada has run the five steps herself, and posted her table", shown)
+    story.beat("Ada has run the steps herself, and posted her table", shown)
 
 
 def _compared(place: Path) -> str | None:
@@ -201,7 +201,7 @@ def _compared(place: Path) -> str | None:
     for name in record.names(store, "executions"):
         result = record.read(store, f"executions/{name}/result", record.Result)
         if result and result.state != "done":
-            raise Missed(f"the five steps: {result.state}, {result.why}")
+            raise Missed(f"the steps: {result.state}, {result.why}")
         if result:
             execution = record.require(store, f"executions/{name}/execution", record.Execution)
             end = provenance.step_ends(store, execution)["compare"]
