@@ -23,8 +23,8 @@ MAX_LINE = 600  # characters of one line of a step's configuration
 MAX_OWN = 2_000  # likewise of what an arm says to code of its own
 MAX_COLUMNS = 12  # keys in which arms differ, in one table
 ISOLATED = {
-    "bubblewrap": "in isolation (bubblewrap), without network. It can read only its inputs and "
-    "write only its output",
+    "bubblewrap": "in isolation (bubblewrap), without network. It can read its inputs, those "
+    "files of its folder that count, and the installed Python. It can write only its output",
     "trusted": "without isolation: this lab's operator trusts approved code. Read it before you "
     "approve it",
 }
@@ -48,7 +48,7 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         standings=Counter(sorted(one.state for one in record.standings.values())),
         cost=planning_cost.left(plan, record.standings),
         drawing=_drawing(plan),
-        told=power.told(plan, plan.predictions, record.spread),
+        told=power.told(plan, plan.predictions, record.spread, record.spreads),
         own_code=None if record.isolation else own_code(plan),
         runs_in=runs_in(plan, record.isolation),
         differing=arm_settings.differing(flat.values()),

@@ -73,8 +73,9 @@ class Graph:
         return self.experiment.place(step, inside, Point(label))
 
     def source(self, node: str) -> Path:
-        """Where the file names the text of a `tokenize` node."""
-        return self.place(node, ("config", "source"))
+        """Where the declaration names the files that a node reads: a text, prompts, or tasks."""
+        keys = {"generate": "file", "benchmark": "tasks"}
+        return self.place(node, ("config", keys.get(self.nodes[node].do, "source")))
 
 
 def written_out(
