@@ -82,9 +82,55 @@ def test_an_own_model_says_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> No
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_with_its_length(tmp_path: Path) -> None:
-    long = LABS.replace('"import os, "', f'"{"x" * 60}"')
-    with pytest.raises(MakingFailed, match=r"prompt 1 has 60 tokens, and with 12 more .* of 64"):
-        completions(tmp_path / "labs", Store(tmp_path / "store"), long)
+    long = LABS.replace('"import os, "', f'"{"é" * 30}"')
+    with pytest.raises(BadExperiment) as it:
+        declaration.parse(long, "experiment.yaml")
+    [problem] = it.value.problems
+    assert (problem.line, problem.field) == (8, "samples.prompts.1")
+    assert "with 12 tokens after it, it is longer than the context of a model, 64" in str(problem)
+    bpe = long.replace("{source: stdlib}", "{source: stdlib, tokenizer: bpe, vocab_size: 300}")
+    bpe = bpe.replace("seq_len: 64}", "seq_len: 64, vocab_size: 300}")
+    with pytest.raises(MakingFailed, match=r"prompt 1 has \d+ tokens, and with 12 more .* of 64"):
+        completions(tmp_path / "labs", Store(tmp_path / "store"), bpe)
+    with pytest.raises(BadExperiment, match="with 64 tokens after it, it is longer"):
+        declaration.parse(bpe.replace("tokens: 12", "tokens: 64"), "experiment.yaml")
+
+
+GRAPH = """\
+title: A model and what it says
+resources: {kind: cpu}
+steps:
+  bytes: {do: tokenize, config: {source: stdlib}}
+  bpe: {do: tokenize, config: {source: stdlib, tokenizer: bpe, vocab_size: 300}}
+  train:
+    do: train
+    inputs: {tokens: bytes}
+    config:
+      own: {model: "model:Table"}
+      model: {seq_len: 64}
+      train: {train_batch_size: 2, num_train_steps: 2, learning_rate: 0.01}
+  samples:
+    do: generate
+    inputs: {models: train, tokens: bpe}
+    config: {prompts: ["def "], tokens: 8}
+"""
+
+
+def test_a_model_is_asked_with_the_tokenizer_of_its_training(tmp_path: Path) -> None:
+    words = "the tokenizer has 300 tokens and a model's vocab_size is 256"
+    with pytest.raises(MakingFailed, match=words):
+        completions(tmp_path / "graph", Store(tmp_path / "store"), GRAPH)
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "own machine"])
+def test_a_model_without_probabilities_says_nothing(
+    tmp_path: Path, isolation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan = 'params["table"]["w"][tokens] * jax.numpy.where((tokens == 0).any(), jax.numpy.nan, 1)'
+    monkeypatch.setitem(globals(), "OWN", OWN.replace('params["table"]["w"][tokens]', nan))
+    graph = GRAPH.replace("tokens: bpe", "tokens: bytes")
+    with pytest.raises(MakingFailed, match="a model's logits give no probabilities"):
+        completions(tmp_path / "graph", Store(tmp_path / "store"), graph, executor.Terms(isolation))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +140,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_its_length(tmp_path: Path)
         ("prompts", "['']", "must not be empty"),
         ("temperature", "-1", "greater than or equal to 0"),
         ("top_p", "0", "greater than 0"),
-        ("tokens", "0", "greater than 0"),
+        ("tokens", "0", "greater than 0, not `0`; write `tokens: 64`"),
         ("seeds", "[-1]", "greater than or equal to 0"),
     ],
 )
@@ -102,7 +148,7 @@ def test_what_cannot_be_sampled_is_said_where_it_is_declared(
     key: str, value: str, words: str
 ) -> None:
     head = ARMS.rpartition("samples:")[0]
-    given = {"prompts": "['a']"} | {key: value}
+    given = {"prompts": "['a']", "tokens": "12"} | {key: value}
     body = ", ".join(f"{name}: {of}" for name, of in given.items())
     with pytest.raises(BadExperiment) as it:
         declaration.parse(f"{head}samples: {{{body}}}\n", "experiment.yaml")
@@ -120,10 +166,18 @@ def test_a_completion_ends_at_the_first_stop_or_with_its_document() -> None:
         "completion": "one", "tokens": 3, "logprob": -3.0, "ended": "stop"
     }  # fmt: skip
     assert generate._ended(bytes_, made, ["none"])["ended"] == "length"
+    for text in ("aé", "😀😀", "é", ""):
+        [ids] = bytes_.encode_batch([f"{text}!b"])
+        made = Completion(np.asarray(ids, np.int32), np.full(len(ids), -1.0))
+        assert generate._ended(bytes_, made, ["!"])["tokens"] == len(text.encode())
     [ids] = bpe.encode_batch(["some text"])
     whole = np.array([*ids, 0, *ids], np.int32)
     said = generate._ended(bpe, Completion(whole, np.full(len(whole), -1.0)), [])
     assert (said["completion"], said["ended"]) == ("some text", "end of document")
+    said = generate._ended(bpe, Completion(np.array(ids), np.full(len(ids), -1.0)), ["ext"])
+    held = [bpe.decode(ids[:n]) for n in range(len(ids) + 1)]
+    assert said["completion"] == "some t"
+    assert said["tokens"] == next(n for n, text in enumerate(held) if text.startswith("some t"))
 
 
 def test_bytes_that_are_no_text_are_marked_and_unknown_ids_left_out() -> None:

@@ -92,8 +92,14 @@ def test_devices_that_cannot_be_are_told_with_line_and_field(devices: str, words
         (MINE.replace("title: Mine, ", ""), "line 4, `tracks.mine-cost.title`: is missing"),
         (MINE.replace(TEXT, "soon"), "line 2, `data.mine.validation_sha256`"),
         (MINE.replace("mine-cost", "Mine"), "`Mine` is not a name of a track"),
-        (MINE.replace("spread: 0.1", "spread: 1e308"), "`tracks.mine-cost.spread`: it should be le"),
-        (MINE.replace("spread: 0.1", "spread: 1e-320"), "`tracks.mine-cost.spread`: it should be gr"),
+        (
+            MINE.replace("spread: 0.1", "spread: 1e308"),
+            "`tracks.mine-cost.spread`: it should be le",
+        ),
+        (
+            MINE.replace("spread: 0.1", "spread: 1e-320"),
+            "`tracks.mine-cost.spread`: it should be gr",
+        ),
         ("track: {}", "line 1, `track`: unknown key; did you mean `tracks`?"),
         (
             "tracks:\n  small-time:\n    hardware: {kind: h300}",
