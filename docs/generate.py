@@ -32,6 +32,7 @@ from engine.config.schema import (
 )
 from runner.schema import record
 from runner.spec import json_schema, step_types
+from runner.spec.benchmarks import Benchmark
 from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
 from runner.spec.steps import Step
@@ -57,6 +58,7 @@ PARTS = {
     "mesh": MeshConfig,
     "eval": EvalConfig,
     "samples": step_types.Generate,
+    "benchmarks": Benchmark,
     "resources": Asked,
     "speedrun": record.Speedrun,
     "author": record.Author,
@@ -145,6 +147,7 @@ TOP = {
     "compute": ("[compute](#compute)", ""),
     "eval": ("[eval](#eval)", ""),
     "samples": ("[samples](#samples)", ""),
+    "benchmarks": ("[benchmarks](#benchmarks)", ""),
     "resources": ("[resources](#resources)", "required"),
     "speedrun": ("[speedrun](#speedrun)", ""),
     "seeds": ("list of integer", "`[0]`"),

@@ -257,7 +257,7 @@ def finish(
         ]
     for each in runs:
         record.write(store, f"runs/{of.id}.{record.run_name(each.arm, each.seed)}", each)
-    judged = verdicts.judge(of.plan, figures) if state in ("done", "failed") else ()
+    judged = verdicts.judge(of.plan, {"eval/bpb": figures}) if state in ("done", "failed") else ()
     result = record.Result(
         at=of.at + timedelta(seconds=71),
         state=state,

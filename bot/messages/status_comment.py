@@ -6,6 +6,7 @@ from bot.messages.templating import say, tally
 from bot.model.escape import prose
 from bot.model.keys import CommandKey
 from bot.model.thread import Ran
+from runner.lib.format import natural
 from runner.publish import step_summary
 from runner.schema.record import StepEnd, command_of
 
@@ -37,6 +38,8 @@ def status(
         link=page(ran, site),
         actions=_actions(ran, site),
         ran=ran,
+        # In the order of the other comments, which is not that in which they run.
+        runs=sorted(ran.progress.runs, key=lambda of: natural(of.name)) if ran.progress else [],
         steps=ends(ran),
         icon=icon,
         headline=headline,

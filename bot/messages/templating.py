@@ -17,7 +17,7 @@ from bot.model.thread import Ran
 from runner.analysis import designs, findings, speedrun_rows
 from runner.lib import format
 from runner.publish import step_summary
-from runner.schema import prediction_forms
+from runner.schema import metrics, prediction_forms
 from runner.schema.record import Result, Verdict
 
 MAX_BODY = 60_000  # characters; GitHub's own limit is 65,536
@@ -62,6 +62,11 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 def sentence(prediction: Any) -> str:
     """A prediction in words; its arms are strangers' words until a plan has resolved them."""
     return _marked(prediction_forms.parts(prediction))
+
+
+def explained(predictions: Iterable[Any]) -> list[tuple[str, str]]:
+    """The metrics that predictions name, each with what it measures."""
+    return [(one, metrics.words(one)) for one in dict.fromkeys(of.metric for of in predictions)]
 
 
 def judged(verdict: Verdict, by: str | None = None) -> str:
@@ -113,6 +118,7 @@ _jinja.globals.update(
     rest=_rest,
     foreseen=speedrun_rows.foreseen,
     sentence=sentence,
+    explained=explained,
     judged=judged,
     linked=linked,
     tally=tally,

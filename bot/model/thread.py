@@ -197,7 +197,7 @@ class Ran:
     @property
     def outcome(self) -> Outcome:
         """Its results so far."""
-        return Outcome(self.execution, self.result, verdicts.figures_of(self.runs))
+        return Outcome(self.execution, self.result, verdicts.scores_of(self.runs))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from bot.model.thread import Finding, Pull, Ran, Thread
 from bot.rules import slash_commands
 from runner.analysis import promotion
 from runner.planning import limits
+from runner.schema.metrics import BPB
 from runner.schema.record import Climbed, Isolated, Plan, PlanRecord
 
 CHECK_NAME = "regatta / plan"
@@ -103,6 +104,7 @@ def _climbed(done: Ran) -> Iterator[Climbed]:
                 seed=run.seed,
                 bpb=run.evaluated.bpb,
                 tokens_per_second=run.tokens_per_second,
+                scores={metric: one.value for metric, one in run.scores.items() if metric != BPB},
             )
 
 

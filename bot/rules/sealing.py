@@ -18,7 +18,7 @@ from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.lib import problems, yaml_lines
 from runner.lib.complaints import Complaints
 from runner.lib.problems import Problem
-from runner.schema import prediction_forms
+from runner.schema import metrics, prediction_forms
 from runner.schema.record import ARM_NAME, FINAL_STATES, Edit, Prediction, Preregistration
 
 NO_RESPONSE = "_No response_"
@@ -244,10 +244,13 @@ def _prediction(written: Any, index: int, complaints: Complaints) -> Prediction 
     prediction, read, lost = complaints.read(Prediction, entry, lambda place: (index, *place))
     if not isinstance(read, dict):
         return None
-    known = prediction or Prediction.model_construct(**read)
+    known = prediction or Prediction.model_construct(**{"metric": metrics.BPB, **read})
     if prediction is None and FORM.isdisjoint(str(place[0]) for place in lost):
         for key, words in prediction_forms.wrong(known):
             complaints.say((index, key), words)
+    metric = read.get("metric")
+    if isinstance(metric, str) and not metrics.wrong(metric) and (words := metrics.never(metric)):
+        complaints.say((index, "metric"), words)
     for path, name in _names(known):
         if not re.fullmatch(ARM_NAME, name):
             words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"

@@ -100,6 +100,12 @@ class TrainConfig(Config):
     keep_every: Count | None = Field(
         default=None, description="checkpoints of its multiples stay too"
     )
+    keep_moments: bool = Field(
+        default=False,
+        exclude_if=lambda kept: not kept,  # old records have no such key
+        description="also write the optimizer's moments, so that a later run can continue with "
+        "them; they take twice the room of the parameters",
+    )
     phases: tuple[Phase, ...] = Field(
         default=(),
         strict=False,  # YAML gives a list, the field is a tuple

@@ -35,6 +35,8 @@ class Evaluation(NamedTuple):
     loss: float  # nats per token
     targets: int  # number of scored tokens
     bytes: int  # number of bytes of their text
+    windows: int = 0  # number of windows with a scored token
+    standard_error: float | None = None  # of bpb, over windows; None for fewer than two
 
 
 def score(
@@ -54,7 +56,7 @@ def score(
     each batch with its first window's number and its logits. Raises CannotScore.
     """
     inputs_NS, targets_NS = windows_NW[:, :-1], windows_NW[:, 1:]
-    nats = 0.0
+    nats, nats_N = 0.0, np.zeros(len(windows_NW))
     for start in range(0, len(windows_NW), batch_size):
         rows = slice(start, start + batch_size)
         fill = ((0, batch_size - len(inputs_NS[rows])), (0, 0))
@@ -64,7 +66,9 @@ def score(
             _check(logits_of, windows_NW, tokens_BS, logits_BSV)
         seen(start, logits_BSV)
         nats_BS = np.asarray(_nats(logits_BSV, np.pad(targets_NS[rows], fill)), np.float64)
-        nats += float(nats_BS[: len(targets_NS[rows])][scored_NS[rows]].sum())
+        nats_BS = nats_BS[: len(targets_NS[rows])]
+        nats += float(nats_BS[scored_NS[rows]].sum())
+        nats_N[rows] = np.where(scored_NS[rows], nats_BS, 0.0).sum(axis=1)
     targets = targets_NS[scored_NS]
     if token_bytes_V is not None and len(token_bytes_V) <= targets.max(initial=0):
         raise CannotScore(
@@ -74,17 +78,38 @@ def score(
     num_bytes = len(targets) if token_bytes_V is None else int(token_bytes_V[targets].sum())
     if not num_bytes:
         raise CannotScore("no byte of text is scored; evaluate more tokens")
-    return _evaluation(nats, len(targets), num_bytes)
+    bytes_V = np.ones(int(targets.max()) + 1) if token_bytes_V is None else token_bytes_V
+    bytes_N = np.where(scored_NS, bytes_V[np.where(scored_NS, targets_NS, 0)], 0).sum(axis=1)
+    is_scored_N = scored_NS.any(axis=1)
+    error = _error_of_ratio(nats_N[is_scored_N] / math.log(2), bytes_N[is_scored_N])
+    return _evaluation(nats, len(targets), num_bytes, int(is_scored_N.sum()), error)
+
+
+def _error_of_ratio(bits_N: np.ndarray, bytes_N: np.ndarray) -> float | None:
+    """The standard error of Σ bits / Σ bytes over N windows, by linearisation (Cochran, Sampling
+    Techniques, 6.4): that of the sum of bits − ratio · bytes, over all bytes. It treats windows as
+    independent, so it is a little too small where one document fills several."""
+    if len(bits_N) < 2:
+        return None
+    rest_N = bits_N - bits_N.sum() / bytes_N.sum() * bytes_N
+    return math.sqrt(len(rest_N) * float(rest_N.var(ddof=1))) / float(bytes_N.sum())
 
 
 def together(parts: Sequence[Evaluation]) -> Evaluation:
-    """The score of several texts together: the sum of their bits over the sum of their bytes."""
+    """The score of several texts together: the sum of their bits over the sum of their bytes. Each
+    text's share of the bytes is fixed, so the variances of their scores add by its square."""
     nats = sum(part.loss * part.targets for part in parts)
-    return _evaluation(nats, sum(x.targets for x in parts), sum(x.bytes for x in parts))
+    num_bytes, targets = sum(x.bytes for x in parts), sum(x.targets for x in parts)
+    errors = [x.standard_error * x.bytes for x in parts if x.standard_error is not None]
+    error = math.hypot(*errors) / num_bytes if len(errors) == len(parts) else None
+    return _evaluation(nats, targets, num_bytes, sum(x.windows for x in parts), error)
 
 
-def _evaluation(nats: float, targets: int, num_bytes: int) -> Evaluation:
-    return Evaluation(nats / math.log(2) / num_bytes, nats / targets, targets, num_bytes)
+def _evaluation(
+    nats: float, targets: int, num_bytes: int, windows: int, error: float | None
+) -> Evaluation:
+    bpb = nats / math.log(2) / num_bytes
+    return Evaluation(bpb, nats / targets, targets, num_bytes, windows, error)
 
 
 def bits_per_byte(

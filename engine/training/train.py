@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +79,7 @@ def train(
     resume_from: Sequence[Path] = (),
     *,
     start_from: Params | None = None,
+    start_rest: dict[str, Any] | None = None,
     loss: LossFunction = cross_entropy,
     optimizer: optim.AtRate | None = None,
     rates: Callable[[int], optim.Rates] | None = None,
@@ -92,11 +93,12 @@ def train(
 
     Continues after the newest complete checkpoint in `checkpoints` or any of `resume_from`; if that
     is the last step, yields nothing. A new run starts from parameters drawn by `seed` (0 … 2³² −
-    1), or from `start_from`. Writes only to `checkpoints`: `<checkpoints>/<step>` every
-    `checkpoint_every` steps, every `checkpoint_seconds` of `clock`, at the end, and when `stop`
-    returns true after a step, which ends the run early. The last checkpoint is complete when the
-    iterator ends. A step's metrics are yielded before its checkpoint starts, so a caller that
-    stores them at once has no gap in the curve after a resume.
+    1), or from `start_from`, the scored parameters of another run; with `start_rest`
+    (`State.rest`), also from that run's moments. Writes only to `checkpoints`:
+    `<checkpoints>/<step>` every `checkpoint_every` steps, every `checkpoint_seconds` of `clock`, at
+    the end, and when `stop` returns true after a step, which ends the run early. The last
+    checkpoint is complete when the iterator ends. A step's metrics are yielded before its
+    checkpoint starts, so a caller that stores them at once has no gap in the curve after a resume.
 
     Several processes (`engine.model.processes`) call it with equal arguments and shared folders.
     Each reads its own rows and yields the same metrics; `stop` in one ends the run in all, a step
@@ -111,7 +113,8 @@ def train(
     recipe = training_step.recipe(decoder, config, loss, optimizer)
     size = config.train_batch_size, sampler.seq_len
     with _memory_in_words(decoder, config, mesh):
-        state, done = _begin(recipe, config, mesh, seed, start_from, (checkpoints, *resume_from))
+        start, folders = (start_from, start_rest), (checkpoints, *resume_from)
+        state, done = _begin(recipe, config, mesh, seed, start, folders)
         began = clock()
         run = training_step.compiled(recipe, mesh, *size, sampler.packed)
         compile_seconds = clock() - began
@@ -181,7 +184,7 @@ def _begin(
     config: TrainConfig,
     mesh: jax.sharding.Mesh,
     seed: int,
-    start_from: Params | None,
+    start: tuple[Params | None, dict[str, Any] | None],
     folders: Sequence[Path],
 ) -> tuple[State, int]:
     """The state to continue from and the number of its finished steps."""
@@ -189,6 +192,7 @@ def _begin(
     newest = _newest(folders)
     number = max(newest)
     if not number:
+        start_from, rest = start
         if start_from is None:
             return training_step.starter(recipe, mesh)(jax.random.key(seed)), 0
         if difference := checkpoint.difference(start_from, like.params):
@@ -197,6 +201,15 @@ def _begin(
                 "configuration that came with them"
             )
         given = jax.device_put(start_from, training_step.shardings_of(like.params))
+        if rest is not None:
+            if difference := checkpoint.difference(rest, like.rest):
+                raise checkpoint.BadCheckpoint(
+                    f"the moments to start from are of another optimizer: {difference}; use the "
+                    "optimizer that they came from, or start without them"
+                )
+            # Copies, because the first step overwrites the state that it gets.
+            others = jax.device_put(rest, training_step.shardings_of(like.rest))
+            return State.of(*jax.tree.map(jnp.copy, (given, others))), 0
 
         def begin(params: Params) -> State:
             # A copy, because the first step overwrites the state that it gets.

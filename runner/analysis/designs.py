@@ -100,4 +100,5 @@ def pooled(plan: record.Plan) -> str:
     seeds = ", ".join(map(str, plan.seeds))
     if len(plan.seeds) == 1:
         return f"each score is of the one seed {seeds}"
-    return f"each score is the mean over the seeds {seeds}; differences are computed per seed"
+    each = f"each score is the mean over the seeds {seeds}"
+    return f"{each}; each difference is between two runs with the same seed"

@@ -5,7 +5,8 @@ seeds that both arms share. If no seed changes any figure of these arms (own cod
 they count as one run, and there is no interval.
 
 *An order* of k arms, best first: the smallest of the k−1 steps from an arm to the next, each the
-mean difference over n seeds. The steps' intervals hold together with 95 %: each has the level 1 −
+mean difference over n seeds: the worse minus the better arm where lower is better, otherwise the
+better minus the worse. The steps' intervals hold together with 95 %: each has the level 1 −
 0.05/(k−1) (Bonferroni). Then the smallest step is between the minimum of their lower ends and the
 minimum of their upper ends; so it is surely above 0 if all are. For two arms this is the difference
 itself.
@@ -31,19 +32,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, mean, stdev
 from types import MappingProxyType
+from typing import Literal
 
 from scipy.special import stdtrit
 
 from runner.analysis import scaling
 from runner.lib.format import first_of
-from runner.schema import prediction_forms, record
+from runner.schema import metrics, prediction_forms, record
 
-Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb, or None
+Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → the score by one metric, or None
+Scores = Mapping[str, Figures]  # by metric
 Interval = tuple[float, float]  # both ends are included
 DIGITS = 5  # significant digits of results of a search
 LEVEL = 0.95
 MAX_NAMED = 6  # arms, or runs without a figure, in a sentence
-_UNITS = {"eval/bpb": " bpb"}
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,10 @@ def estimate(
             n,
         )
     values = {arm: [value for value in of if value is not None] for arm, of in by_arm.items()}
-    unit = _UNITS[prediction.metric]
+    unit = unit_of(prediction.metric)
     if prediction.order:
-        return _least_step(prediction.order, values, unit)
+        is_higher_better = metrics.better(prediction.metric) == "higher"
+        return _least_step(prediction.order, values, unit, -1 if is_higher_better else 1)
     if prediction.exponent or prediction.smaller:
         spent = {arm: _spent(prediction, plan, arm, speeds) for arm in arms}
         law = _exponent if prediction.exponent else _forecast_error
@@ -107,6 +110,12 @@ def estimate(
         seeds_change=_change(arms, values),
         unit=unit,
     )
+
+
+def unit_of(metric: str) -> str:
+    """The short unit after a number: ` bpb`; empty if there is none."""
+    short = metrics.what(metric).short
+    return f" {short}" if short else ""
 
 
 def _change(arms: Iterable[str], values: Mapping[str, list[float]]) -> bool:
@@ -122,11 +131,14 @@ def _of_mean(what: str, values: list[float], *, seeds_change: bool, unit: str = 
     return Estimate(what, value, interval_of(values), len(values), unit, standard_error(values))
 
 
-def _least_step(order: tuple[str, ...], values: Mapping[str, list[float]], unit: str) -> Estimate:
+def _least_step(
+    order: tuple[str, ...], values: Mapping[str, list[float]], unit: str, sign: Literal[1, -1]
+) -> Estimate:
     steps, at = [], 1 - (1 - LEVEL) / (len(order) - 1)
     for better, worse in pairwise(order):
-        by = [b - a for a, b in zip(values[better], values[worse], strict=True)]
-        change, what = _change((better, worse), values), f"{worse} minus {better}"
+        by = [sign * (b - a) for a, b in zip(values[better], values[worse], strict=True)]
+        change = _change((better, worse), values)
+        what = " minus ".join((worse, better)[::sign])
         step = _of_mean(what, by, seeds_change=change, unit=unit)
         steps.append((step, interval_of(by, at)))
     least = min((step for step, _ in steps), key=lambda step: step.value)
@@ -166,7 +178,7 @@ def _forecast_error(
         forecast = scaling.forecast(points, spent[arm], level=LEVEL)
     except scaling.Refused as error:
         raise NoEstimate(str(error), len(values[arm])) from error
-    loss, unit = _rounded(forecast.loss), _UNITS[prediction.metric]
+    loss, unit = _rounded(forecast.loss), unit_of(prediction.metric)
     low, high = (figure(_rounded(end), 4) for end in (forecast.low, forecast.high))
     words = f"; {forecast.words}" if forecast.words else ""
     return _of_mean(

@@ -1,16 +1,16 @@
 """A verdict as a sentence in parts, for comments and pages: what came out, then what was predicted.
 
-`eval/bpb` is better when it is lower, so a difference says which arm beats the other. Pure.
+If a metric has a direction, a difference says which arm beats the other. A metric other than
+`eval/bpb` is named. Pure.
 """
 
 from runner.analysis.estimates import Interval, figure
 from runner.analysis.verdicts import Expectation, parse_expect, telling_decimals
 from runner.lib.format import many, percent
-from runner.schema import prediction_forms
+from runner.schema import metrics, prediction_forms
 from runner.schema.prediction_forms import Part
 from runner.schema.record import Prediction, Verdict
 
-UNIT = "bits per byte"
 _BY = {"<": "more than", "<=": "at least", ">": "more than", ">=": "at least"}
 
 Sides = tuple[str, str]  # two arms, the better one first
@@ -34,9 +34,10 @@ def found(verdict: Verdict) -> list[Part] | None:
     else:
         said = [arm, ("", " scores ")]
     low, high = (figure(end, decimals) for end in interval)
-    beyond = {True: ", beyond 2 SE", False: ", within 2 SE", None: ""}[verdict.beyond_two_se]
-    said.append(("figure", f"{figure(value, decimals)} {UNIT}"))
-    said.append(("", f" (95 % CI {low} to {high}, {many(verdict.n, 'seed')}{beyond})"))
+    unit = metrics.what(prediction.metric).unit
+    said.append(("figure", f"{figure(value, decimals)} {unit}".strip()))
+    said += _named(prediction)
+    said.append(("", f" (95 % CI {low} to {high}, {many(verdict.n, 'seed')})"))
     if verdict.outcome == "inconclusive":
         said.append(("", "; only a part of the interval is in the predicted range"))
     return said
@@ -53,7 +54,8 @@ def predicted(verdict: Verdict) -> list[Part]:
     sides = _expected_sides(prediction, expected)
     if sides is None:
         return [*prediction_forms.parts(prediction)]
-    said: list[Part] = [("arm", sides[0]), ("", " beats "), ("arm", sides[1])]
+    beats: list[Part] = [("arm", sides[0]), ("", " beats "), ("arm", sides[1])]
+    said = [*beats, *([] if found(verdict) else _named(prediction))]
     if expected.value == 0:
         return said
     by = f"by {_BY[expected.sign]} {figure_of(abs(expected.value))}"
@@ -73,6 +75,12 @@ def figure_of(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
+def _named(prediction: Prediction) -> list[Part]:
+    """The metric, if it is not the usual one."""
+    usual = prediction.metric == metrics.BPB
+    return [] if usual else [("", " in "), ("metric", prediction.metric)]
+
+
 def _is_simple(prediction: Prediction) -> bool:
     return not (prediction.order or prediction.exponent or prediction.smaller)
 
@@ -83,8 +91,16 @@ def _sides(verdict: Verdict) -> Sides | None:
     if one is None or other is None or verdict.interval is None:
         return None
     if verdict.interval[1] < 0:
-        return one, other
-    return (other, one) if verdict.interval[0] > 0 else None
+        return _ranked(verdict.prediction, one, other)
+    return _ranked(verdict.prediction, other, one) if verdict.interval[0] > 0 else None
+
+
+def _ranked(prediction: Prediction, lower: str, higher: str) -> Sides | None:
+    """The two arms, the better one first; None where neither side is better."""
+    better = metrics.better(prediction.metric)
+    if better is None:
+        return None
+    return (lower, higher) if better == "lower" else (higher, lower)
 
 
 def _expected_sides(prediction: Prediction, expected: Expectation) -> Sides | None:
@@ -92,9 +108,11 @@ def _expected_sides(prediction: Prediction, expected: Expectation) -> Sides | No
     one, other = prediction.arm or "", prediction.versus or ""
     strict = expected.sign in ("<", ">")  # at a bound of 0, "at least" leaves it open
     if expected.sign in ("<", "<="):
-        return (one, other) if expected.value < 0 or (strict and expected.value == 0) else None
+        known = expected.value < 0 or (strict and expected.value == 0)
+        return _ranked(prediction, one, other) if known else None
     if expected.sign in (">", ">="):
-        return (other, one) if expected.value > 0 or (strict and expected.value == 0) else None
+        known = expected.value > 0 or (strict and expected.value == 0)
+        return _ranked(prediction, other, one) if known else None
     return None
 
 

@@ -34,7 +34,10 @@ LEVEL = 0.9
 SIZES = {"hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim"}
 LENGTHS = {"train_batch_size", "gradient_accumulation_steps", "num_train_steps"}
 RATES = {"learning_rate", "adam_learning_rate", "weight_decay"}
-SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
+SAVING = {
+    *("checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"),
+    "keep_moments",
+}
 
 
 class Design(Record):

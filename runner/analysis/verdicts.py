@@ -17,8 +17,9 @@ from types import MappingProxyType
 from typing import Literal, cast
 
 from runner.analysis import estimates
-from runner.analysis.estimates import Figures, Interval, NoEstimate, figure, two_digits
+from runner.analysis.estimates import Figures, Interval, NoEstimate, Scores, figure, two_digits
 from runner.schema import record
+from runner.schema.metrics import BPB
 
 Sign = Literal["<", "<=", ">", ">=", "±"]
 
@@ -123,18 +124,26 @@ def _shortest(number: float) -> str:
 
 def judge(
     plan: record.Plan,
-    figures: Figures,
+    scores: Scores,
     climbed: Iterable[record.Climbed] = (),
     speeds: Figures = MappingProxyType({}),
 ) -> tuple[record.Verdict, ...]:
-    """A verdict on each of the plan's predictions, in order. `climbed`: on a ladder, the results of
-    the rungs below. `speeds`: the tokens per second of each run, for hardware FLOPs."""
+    """A verdict on each of the plan's predictions, in order, by the scores of its metric.
+    `climbed`: on a ladder, the results of the rungs below. `speeds`: the tokens per second of each
+    run, for hardware FLOPs."""
     if plan.rung and plan.rung.below:
         plan = plan.model_copy(update={"arms": {**plan.rung.below, **plan.arms}})
         below = [*climbed]
-        figures = {(one.arm, one.seed): one.bpb for one in below} | dict(figures)
+        found = {metric: dict(of) for metric, of in scores.items()}
+        for one in below:
+            for metric, value in one.by_metric.items():
+                found.setdefault(metric, {}).setdefault((one.arm, one.seed), value)
+        scores = found
         speeds = {(one.arm, one.seed): one.tokens_per_second for one in below} | dict(speeds)
-    return tuple(_verdict(prediction, plan, figures, speeds) for prediction in plan.predictions)
+    return tuple(
+        _verdict(prediction, plan, scores.get(prediction.metric, {}), speeds)
+        for prediction in plan.predictions
+    )
 
 
 def _verdict(
@@ -226,14 +235,26 @@ def summary(values: list[float], planned: int) -> ArmSummary:
     return ArmSummary(middle, estimates.spread_over_seeds(values), len(values), planned)
 
 
-def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
-    """The input of `judge` and `arm_summary`: the lab's figure of each run, if it counts."""
-    return {(run.arm, run.seed): _counts(run.evaluated) for run in runs}
+def scores_of(runs: Iterable[record.Run]) -> dict[str, dict[tuple[str, int], float | None]]:
+    """The input of `judge`: the lab's scores of each run by metric, if they count. `eval/bpb` is
+    there even if no run has it."""
+    runs = list(runs)
+    found = dict.fromkeys([BPB, *(metric for run in runs for metric in run.measured)])
+    return {metric: figures_of(runs, metric) for metric in found}
 
 
-def _counts(evaluated: record.Evaluated | None) -> float | None:
-    void = evaluated and evaluated.examined and evaluated.examined.void
-    return evaluated.bpb if evaluated and not void else None
+def figures_of(
+    runs: Iterable[record.Run], metric: str = BPB
+) -> dict[tuple[str, int], float | None]:
+    """The input of `arm_summary`: the lab's score of each run by one metric, if it counts. None of
+    a model that failed the look-ahead probe does."""
+    return {(run.arm, run.seed): _counts(run, metric) for run in runs}
+
+
+def _counts(run: record.Run, metric: str) -> float | None:
+    void = run.evaluated and run.evaluated.examined and run.evaluated.examined.void
+    score = run.measured.get(metric)
+    return score.value if score and not void else None
 
 
 def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:

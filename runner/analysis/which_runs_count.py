@@ -21,17 +21,24 @@ from functools import cached_property
 from typing import Any
 
 from runner.analysis.designs import design_diff, same_design, same_run
-from runner.analysis.estimates import Figures
+from runner.analysis.estimates import Scores
 from runner.analysis.text_diff import bounded, text_diff
 from runner.lib.format import first_of, percent
-from runner.schema import record
+from runner.schema import metrics, record
+from runner.spec import measured
 
-RUN_AGAIN = "a re-run"
+RUN_AGAIN = "it is a re-run"
 EXPLORATORY = "exploratory: its design is not the sealed one"
-LOWER_RUNG = "a lower rung of the ladder; the highest rung counts"
+LOWER_RUNG = "it is a lower rung of the ladder; the highest rung counts"
 OTHERWISE_JUDGED = "its predictions are not the sealed ones"
 KNOWN = "its runs began before the seal"
-UNFIT = {"voided": "not started", "done": "incomplete"}  # other names for some states
+UNFIT = {
+    "unfinished": "it has not ended",
+    "voided": "it did not start",
+    "cancelled": "it was cancelled",
+    "failed": "it failed",
+    "done": "it is incomplete",
+}
 MAX_NAMED = 6  # runs without a figure, in a sentence
 
 
@@ -41,7 +48,7 @@ class Outcome:
 
     execution: record.Execution
     result: record.Result | None
-    figures: Figures
+    scores: Scores
 
     @property
     def state(self) -> str:
@@ -50,12 +57,19 @@ class Outcome:
 
     @property
     def missing(self) -> list[str]:
-        """Its runs without a figure."""
-        runs = self.execution.plan.runs()
+        """Its runs without a score by a metric that a prediction names and that was planned of
+        them; without predictions, by `eval/bpb`."""
+        plan = self.execution.plan
+        wanted = dict.fromkeys(one.metric for one in plan.predictions) or [metrics.BPB]
+        planned, trained = measured.of_graph(plan.steps), plan.trained()
         return [
             record.run_name(arm, seed)
-            for arm, seed in runs
-            if self.figures.get((arm, seed)) is None
+            for arm, seed in plan.runs()
+            if any(
+                self.scores.get(metric, {}).get((arm, seed)) is None
+                for metric in wanted
+                if metric == metrics.BPB or metric in planned.get(trained.get((arm, seed), ""), ())
+            )
         ]
 
     @property
@@ -166,7 +180,7 @@ def review(registration: Registration) -> Review:
         elif predicted and len(seen) == len(predicted):
             why.append(KNOWN)
         elif not one.complete:
-            why.append(UNFIT.get(one.state, one.state))
+            why.append(UNFIT[one.state])
         elif one.execution.id not in first:
             why.append(RUN_AGAIN)
         elif first[one.execution.id] < highest and not other:

@@ -43,6 +43,7 @@ from runner.history.execution_index import Past
 from runner.lib import format
 from runner.lib.untrusted_files import printable
 from runner.planning import lockfile, planner, subset
+from runner.planning.planned_steps import drawn
 from runner.publish import wandb_upload
 from runner.schema import record
 from runner.schema.devices import Slice
@@ -94,7 +95,7 @@ def plan(
     """
     opened, planned = options.found(store, jobs), planner.plan_folder(path)
     _show_plan(planned, opened, as_json, path, devices, mesh, remat)
-    if words := local_run.unusable_devices(planned):
+    for words in filter(None, [*drawn(planned.steps), local_run.unusable_devices(planned)]):
         remark(words, "yellow")
     if not as_json:
         remark(f"next: regatta run {path}", "dim")

@@ -228,7 +228,7 @@ def _whole(cost: record.Cost, missing: int, besides: Overhead) -> str:
     low, high = (around + seconds for seconds in cost.seconds)
     by = f"measured in {many(besides.learned_from, 'execution')} of this store"
     by = by if besides.learned_from else "as measured on two cores"
-    each = f"{duration(besides.per_step)} for each step, in addition to training, {by}"
+    each = f"{duration(besides.per_step)} to start and end each step, {by}"
     if cost.uncounted:
         return f"expected time: about {between(low, high)} ({each}), and what own code takes"
     training = f"of which {between(*cost.seconds)} training"

@@ -269,14 +269,14 @@ def _conclude(
         for (arm, seed), run in runs.items():
             path = f"runs/{execution.id}.{run_name(arm, seed)}"
             record.write(store, path, redact.cleaned(run))
-    figures = verdicts.figures_of(runs.values())
+    scores = verdicts.scores_of(runs.values())
     refused = [line for ended in attempts for line in ended.refused] + unbelieved
     result = record.Result(
         at=now,
         state=state,
         why=why,
         verdicts=verdicts.judge(
-            execution.plan, figures, execution.climbed, verdicts.speeds_of(runs.values())
+            execution.plan, scores, execution.climbed, verdicts.speeds_of(runs.values())
         )
         if state in ("done", "failed")
         else (),

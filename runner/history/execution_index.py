@@ -160,7 +160,7 @@ class Past:
         execution = record.require(self._store, f"executions/{id}/execution", Execution)
         result = self._result(id)
         runs = runs_of(self._store, execution) if result else []
-        return Outcome(execution, result, verdicts.figures_of(runs))
+        return Outcome(execution, result, verdicts.scores_of(runs))
 
     def _ladders_of(self, id: str) -> frozenset[Ladder]:
         if id not in self._ladders:

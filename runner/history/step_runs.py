@@ -14,14 +14,16 @@ from runner.lib import bounds
 from runner.lib.bounds import Count, Figure, Size, Step, Word
 from runner.lib.canonical_json import to_json
 from runner.lib.downsample import thinned
-from runner.schema import step_graph
+from runner.schema import metrics, step_graph
 from runner.schema.job_reports import Refused, Report, printable, read_regular
 from runner.schema.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
+from runner.spec import measured
 from runner.store import artifacts
 from runner.store.store import Store, StoreFault
 
 MAX_BYTES = 64 << 20  # of an output file
 MAX_MODELS = 100_000  # per step
+MAX_METRICS = 1000  # per model
 MAX_LINE = 500  # bytes of a line of a curve
 READ = "inputs"  # in a receipt: SHA-256 over the digests of the step's inputs
 # Not other StoreErrors, which mean that a bucket did not answer and say nothing about the output.
@@ -44,6 +46,8 @@ class Point(Report):
 
 # Untrusted, as in `reports`: known keys and finite figures only.
 SCORES = TypeAdapter(Annotated[dict[Word, Evaluated], Field(max_length=MAX_MODELS)])
+Several = Annotated[dict[metrics.Metric, metrics.Score], Field(max_length=MAX_METRICS)]
+MEASURED = TypeAdapter(Annotated[dict[Word, Several], Field(max_length=MAX_MODELS)])
 
 
 def runs(
@@ -52,6 +56,8 @@ def runs(
     """Each (arm, seed) that the steps train, given how they ended; and rejected reports."""
     plan, found = execution.plan, {}
     scores, refused = evaluated(store, plan, ends)
+    also, why = measured_by(store, plan, ends)
+    refused += why
     for (arm, seed), name in plan.trained().items():
         planned, end = plan.arms[arm], ends.get(name)
         made = end is not None and end.state != "failed"
@@ -69,6 +75,7 @@ def runs(
             tokens=steps * planned.tokens_per_step,
             model_flops=planned.model_flops_of(steps),
             evaluated=scores.get(name) if made else None,
+            scores=also.get(name, {}) if made else {},
             checkpoint_sha256=end.output_sha256 if made and end else None,
             curve=thinned(_losses(points) if made else noted.losses),
             skipped=sum(line.skipped for line in points or noted.lines),
@@ -108,9 +115,7 @@ def evaluated(
         try:
             scored = scoring(plan, name, ends)
             scores = scores_of(store, scored)
-            made = artifacts.said(store, scored.store, scored.fingerprint)
-            if made and made.receipt.get(READ, "") not in ("", read_by(store, scored, plan.steps)):
-                raise Refused("the models that lie there are not those that were scored")
+            _check_read(store, plan, scored)
         except UNBELIEVED as error:
             refused.append(f"{name}, scores.json: {said(error)}")
             continue
@@ -118,6 +123,59 @@ def evaluated(
         found |= scores
     refused += [f"{model}: two steps score it, so that it has no one figure" for model in twice]
     return {model: score for model, score in found.items() if model not in twice}, refused
+
+
+def measured_by(
+    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
+) -> tuple[dict[str, metrics.Measured], list[str]]:
+    """{step that makes a model: its scores by metric}, from the outputs of all steps of the lab
+    that measure models, and rejected reports. Only planned metrics count. A metric that two steps
+    measure of a model has no score."""
+    found, refused, twice = dict[str, metrics.Measured](), list[str](), set[tuple[str, str]]()
+    for name, step in plan.steps.items():
+        if not measured.measures(step):
+            continue
+        try:
+            asked = scoring(plan, name, ends)
+            of_models = measured_of(store, asked, plan.steps)
+            _check_read(store, plan, asked)
+        except UNBELIEVED as error:
+            refused.append(f"{name}, {metrics.MEASURED}: {said(error)}")
+            continue
+        for model, scores in of_models.items():
+            mine = found.setdefault(model, {})
+            twice |= {(model, metric) for metric in mine.keys() & scores.keys()}
+            mine |= scores
+    for model, metric in sorted(twice):
+        del found[model][metric]
+        if metric != metrics.BPB:  # `evaluated` reports that one
+            refused.append(f"{model}: two steps measure {metric}, so that it has no one score")
+    return found, refused
+
+
+def measured_of(
+    store: Store, step: PlannedStep, steps: Mapping[str, PlannedStep]
+) -> dict[str, metrics.Measured]:
+    """{step that makes a model: its scores by metric} from the output of one step that measures
+    models; {} if there is none. Raises one of `UNBELIEVED`."""
+    data = file_of(store, step, metrics.MEASURED, bounds.MOST_KEPT, optional=True)
+    found, read = {}, bounds.parse(MEASURED, data or b"{}")
+    for model in step.inputs["models"]:
+        scores, planned = (
+            read.get(model.partition("/")[2], {}),
+            measured.of_model(step, model, steps),
+        )
+        if more := sorted(scores.keys() - set(planned)):
+            raise Refused(f"it has the metric {more[0]}, which was not planned")
+        found[model] = scores
+    return found
+
+
+def _check_read(store: Store, plan: Plan, step: PlannedStep) -> None:
+    """Refuse the output of a step if its inputs are others now."""
+    made = artifacts.said(store, step.store, step.fingerprint)
+    if made and made.receipt.get(READ, "") not in ("", read_by(store, step, plan.steps)):
+        raise Refused("the models that lie there are not those that were scored")
 
 
 def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
@@ -172,12 +230,18 @@ def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[Point]:
 
 
 def file_of(
-    store: Store, step: PlannedStep, name: str, most_bytes: int = MAX_BYTES
+    store: Store,
+    step: PlannedStep,
+    name: str,
+    most_bytes: int = MAX_BYTES,
+    *,
+    optional: bool = False,
 ) -> bytes | None:
-    """A file of a step's output, checked against its digest; None if there is no output. Does not
-    read the parameters beside it, which may be large. Raises one of `UNBELIEVED`."""
+    """A file of a step's output, checked against its digest; None if there is no output or, where
+    that is `optional`, no such file. Does not read the parameters beside it, which may be large.
+    Raises one of `UNBELIEVED`."""
     made = artifacts.find(store, step.store, step.fingerprint, check=False)
-    if made is None:
+    if made is None or (optional and name not in made.manifest.files):
         return None
     data = read_regular(store.at(f"{made.manifest.folder}/{name}"), most_bytes)
     wanted = made.manifest.files.get(name)

@@ -1,7 +1,8 @@
 """The nodes of a graph as steps of a plan: with digests of their code and texts, and
 fingerprints."""
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from runner.lib.problems import near
 from runner.planning import code_digest, lockfile
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
-from runner.spec import declaration
+from runner.spec import declaration, task_items
+from runner.spec.benchmarks import MADE
 from runner.spec.graph import Graph, Node
-from runner.spec.step_types import calls_of, logical, parts_of
+from runner.spec.step_types import INIT, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -65,7 +67,9 @@ def planned(
                 told.add(said)
                 complaints.say(graph.place(name), said)
         try:
-            config = _with_source(texts, node)
+            config = _with_tasks(folder, _with_source(texts, node), node)
+        except task_items.BadTask as error:
+            complaints.say(graph.place(name, ("config", "tasks")), str(error))
         except BadText as error:
             complaints.lose(graph.source(name), str(error))
         except (OSError, ValueError):  # a name that is too long or invalid
@@ -141,6 +145,20 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     return {**node.config, "sha256": sha256}
 
 
+def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, Any]:
+    """A step's configuration; if it names files of items, with what they hold. Raises BadTask."""
+    if node.do != "benchmark":
+        return config
+    files = {}
+    for task in config.get("tasks", ()):
+        if task not in MADE:
+            data = task_items.read(folder / task)
+            kind, items = task_items.items_of(data, task)
+            sha256 = hashlib.sha256(data).hexdigest()
+            files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
+    return {**config, "files": files}
+
+
 def _private(nodes: Mapping[str, Node]) -> set[str]:
     """The nodes that own code computes, and those that depend on them: nobody else shares them.
     Each node comes after its inputs."""
@@ -162,3 +180,11 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}
     rest = {key: value for key, value in config.items() if key != "compute"}
     return {**rest, "train": kept, "dtype": config["compute"]["dtype"]}
+
+
+def drawn(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
+    """A sentence for each step that continues a model without some of the parameters it needs."""
+    for name, step in steps.items():
+        if fresh := (step.config.get(INIT) or {}).get("fresh") if step.do == "train" else None:
+            of = ", ".join(step.inputs[INIT])
+            yield f"{name} draws {', '.join(fresh)} by its seed, because {of} has none"

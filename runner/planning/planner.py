@@ -24,7 +24,8 @@ from runner.schema.record import (
     PlannedStep,
     Preregistration,
 )
-from runner.spec import declaration, ladder
+from runner.spec import declaration, ladder, task_items
+from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
 from runner.store.store import Store
 
@@ -151,18 +152,17 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
     texts = {}
     for step in plan.steps.values():
         if place := text_folder(step):
-            text = planned_steps.text(folder, step.config["source"])
-            found = {"train": text.train_sha256, "validation": text.validation_sha256}
-            same &= found == step.config["sha256"]
-            texts[place] = text
+            texts[place] = found = _texts(step, folder)
+            digests = {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
+            same &= digests == _text_digests(step)
     if not same:
         words = "its own files were edited while it was planned; plan again"
         raise BadExperiment([Problem(str(folder), None, "", words)])
     for name, content in files.items():
         store.create(f"{code_folder(plan)}/{name}", content)
-    for place, text in texts.items():
-        store.create(f"{place}/train", text.train)
-        store.create(f"{place}/validation", text.validation)
+    for place, contents in texts.items():
+        for name, content in contents.items():
+            store.create(f"{place}/{name}", content)
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
@@ -188,11 +188,29 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 
 def text_folder(step: PlannedStep) -> str | None:
-    """The folder in the store of the text that a `tokenize` step names by a file; None for other
-    steps.
+    """The folder in the store of the texts that a step names by files: that of a `tokenize` step,
+    and the tasks of a `benchmark` step. None if there are none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
-    if step.do != "tokenize" or is_known(step.config["source"]):
+    if not (digests := _text_digests(step)):
         return None
-    sha256 = step.config["sha256"]
-    return f"texts/{sha256['train']}-{sha256['validation']}"
+    if step.do == "tokenize":
+        return f"texts/{digests['train']}-{digests['validation']}"
+    return f"texts/{hashlib.sha256(to_json(digests)).hexdigest()}"
+
+
+def _text_digests(step: PlannedStep) -> dict[str, str]:
+    """{file in that folder: SHA-256}."""
+    if step.do == "tokenize" and not is_known(step.config["source"]):
+        return dict(step.config["sha256"])
+    files = step.config["files"] if step.do == "benchmark" else {}
+    return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()}
+
+
+def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
+    """The content of each, from the experiment's folder. Raises BadText and BadTask."""
+    if step.do == "tokenize":
+        text = planned_steps.text(folder, step.config["source"])
+        return {"train": text.train, "validation": text.validation}
+    files = step.config["files"]
+    return {f"{name_of(task)}{FILE}": task_items.read(folder / task) for task in files}

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from runner.lib.problems import Said, near
-from runner.schema import prediction_forms
+from runner.schema import metrics, prediction_forms
 from runner.schema.record import PlannedArm, Prediction
-from runner.spec.graph import Graph
+from runner.schema.record.plans import run_of
+from runner.spec import measured
+from runner.spec.graph import Graph, Node
 
 
 def undecided(
@@ -19,6 +21,7 @@ def undecided(
         for name in missing:
             words = f"the preregistration predicts something of the arm `{name}`, which is not here"
             yield where, words + (near(name, arms) or "; declare it")
+        yield from ((where, words) for words in _unmeasured(graph, prediction))
         if arms.keys() >= {*prediction.arms}:
             yield from ((where, words) for words in _of_no_law(prediction, arms))
     scored = {
@@ -33,6 +36,25 @@ def undecided(
             f"`{one}` and `{another}` score on different tokens, and predictions are judged on one "
             "text; score all models by one step",
         )
+
+
+def _unmeasured(graph: Graph, prediction: Prediction) -> Iterator[str]:
+    """That no step measures the metric of a prediction of an arm that is trained."""
+    found = measured.of_graph(graph.nodes)
+    for arm in prediction.arms:
+        steps = [name for name, node in graph.nodes.items() if _trains(name, node, arm)]
+        metric = prediction.metric
+        if steps and metric not in (known := found.get(steps[0], ())):
+            yield (
+                f"the preregistration predicts `{metric}` of the arm `{arm}`, and "
+                f"{metrics.unknown(metric, known)}"
+            )
+            return
+
+
+def _trains(name: str, node: Node, arm: str) -> bool:
+    run = run_of(name, node.do, node.config)
+    return run is not None and run[0] == arm
 
 
 def _of_no_law(prediction: Prediction, arms: Mapping[str, PlannedArm]) -> Iterator[str]:

@@ -302,9 +302,9 @@ def _untrue(path: str, record: Signable) -> Iterable[str]:
             for name, run in runs.items():
                 if run.execution != execution.id or name != run_name(run.arm, run.seed):
                     yield f"record.runs.{name} is another run"
-            figures = verdicts.figures_of(runs.values())
+            scores = verdicts.scores_of(runs.values())
             speeds = verdicts.speeds_of(runs.values())
-            judged = verdicts.judge(plan, figures, execution.climbed, speeds)
+            judged = verdicts.judge(plan, scores, execution.climbed, speeds)
             if result.verdicts and result.verdicts != judged:
                 yield "record.result.verdicts do not follow from the figures"
         case _:

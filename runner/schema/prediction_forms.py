@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, get_args
 
+from runner.schema import metrics
+
 if TYPE_CHECKING:
     from runner.schema.record import PlannedArm, Prediction
 
@@ -54,6 +56,12 @@ def wrong(prediction: Prediction) -> Iterator[tuple[str, str]]:
             yield key, f"names {twice[:60]!r} twice; name it once"
     if prediction.arm is not None and prediction.arm in prediction.smaller:
         yield "smaller", "names the `arm` itself, which is to be forecast from others; take it out"
+    metric = prediction.metric
+    if prediction.order and metrics.better(metric) is None:
+        yield "order", f"needs a metric with a direction, and of {metric} neither side is better"
+    for key in ("exponent", "smaller"):
+        if lists[key] and not metrics.is_loss(metric):
+            yield key, f"needs a loss that falls with size, in bpb or loss; {metric} is none"
     law = prediction.exponent or prediction.smaller
     if law and prediction.axis is None:
         known = ", ".join(f"`{axis}`" for axis in AXES)

@@ -52,11 +52,17 @@ def fingerprint(
     code (`code_sha256`), and for each input {step: fingerprint} the fingerprints, by label if it is
     a sweep."""
     given = {
-        key: {name.partition("/")[2]: sha256 for name, sha256 in these.items()}
+        key: {_label(function, key, name): sha256 for name, sha256 in these.items()}
         for key, these in inputs.items()
     }
     parts = {"function": function, "config": config, "inputs": given, "code": code}
     return hashlib.sha256(to_json(parts)).hexdigest()
+
+
+def _label(function: str, key: str, name: str) -> str:
+    """The point of a sweep that an input is; "" for the one model that training continues, whose
+    name does not matter."""
+    return "" if (function, key) == ("regatta.train", "init") else name.partition("/")[2]
 
 
 def code_sha256(code: Mapping[str, str]) -> str:
@@ -65,7 +71,11 @@ def code_sha256(code: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-ASKS_MODELS = ("evaluate", "generate")  # steps that compute with each of their input `models`
+ASKS_MODELS = (
+    "evaluate",
+    "generate",
+    "benchmark",
+)  # steps that compute with each of their input `models`
 
 
 def without(step: PlannedStep, gone: Collection[str]) -> PlannedStep | None:

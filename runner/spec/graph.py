@@ -17,18 +17,19 @@ from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, arm_named, run_of
-from runner.spec import step_checks
+from runner.spec import initial_models, step_checks
 from runner.spec.experiment import Experiment
 from runner.spec.step_types import (
     BUILT_IN,
     FUNCTION,
+    INIT,
     Generate,
     Tokenize,
     Train,
     own_of,
     schema_of,
 )
-from runner.spec.steps import NO_POINT, SEEDS, Point, Step
+from runner.spec.steps import NO_POINT, SEEDS, Point
 
 M = TypeVar("M", bound=BaseModel)
 ONE_DEVICE = MeshConfig()
@@ -101,6 +102,15 @@ def written_out(
             inputs = {
                 key: tuple(found.get(of, ())) for key, of in step.inputs.items() if key in read
             }
+            if of := reader.origins.get(name):
+                one = f"{step.inputs[INIT]}/{of[node.partition('/')[2]]}"
+                inputs[INIT] = (one,) if one in inputs[INIT] else ()
+            if isinstance(checked, Train):
+                checked, said = initial_models.filled_in(checked, _source(inputs, made))
+                config = checked.model_dump(mode="json")
+                point = Point(node.partition("/")[2])
+                for inside, words in said:
+                    complaints.say(experiment.place(name, inside, point), words)
             made[node] = Node(
                 do=step.do,
                 own=own_of(step.do, config) or _own_models(step.do, inputs, made),
@@ -130,7 +140,7 @@ def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
         other = nodes[first.setdefault(run[0], name)]
         same = {**node.config, "seed": 0} == {**other.config, "seed": 0}
         twice = seen.setdefault(run, name) != name
-        if twice or node.inputs != other.inputs or not same:
+        if twice or _without_seeds(node) != _without_seeds(other) or not same:
             how = "has the same seed" if twice else "differs in more than the seed"
             words = (
                 f"what `{name}` trains would be called `{run[0]}`, as what `{first[run[0]]}` "
@@ -161,6 +171,27 @@ def _no_room(nodes: Mapping[str, Node]) -> Iterator[tuple[str, int, str]]:
                 yield name, number, words
 
 
+def _without_seeds(node: Node) -> dict[str, tuple[str, ...]]:
+    """Its inputs; of a model that each seed continues, the arm."""
+    return {
+        key: tuple(map(arm_named, these)) if key == INIT else these
+        for key, these in node.inputs.items()
+    }
+
+
+def _source(
+    inputs: Mapping[str, tuple[str, ...]], made: Mapping[str, Node]
+) -> initial_models.Source | None:
+    """What made the model that a `train` node continues."""
+    if INIT not in inputs:
+        return None
+    name = next(iter(inputs[INIT]), "")
+    node = made.get(name)
+    trained = node.checked if node and isinstance(node.checked, Train) else None
+    known = node is None or node.do in BUILT_IN
+    return initial_models.Source(name=name, trained=trained, known=known)
+
+
 Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-in
 
 
@@ -168,7 +199,8 @@ class _Reader:
     """Reads steps one by one and collects problems."""
 
     def __init__(self, experiment: Experiment, complaints: Complaints, lab: LabConfig) -> None:
-        self.steps: dict[str, Step] = dict(experiment.steps_in(lab.devices))
+        self.declared = experiment.steps_in(lab.devices)
+        self.steps, self.origins = initial_models.spread(self.declared)
         self._experiment, self._lab = experiment, lab
         self.complaints = complaints
 
@@ -200,7 +232,7 @@ class _Reader:
     def _points(self, name: str) -> dict[str, Config]:
         step = self.steps[name]
         too_large = list(step_checks.too_large(name, self.steps))
-        wrong = step_checks.of_step(name, self.steps, self._lab.devices)
+        wrong = step_checks.of_step(name, self.declared, self._lab.devices)
         for inside, words in (*too_large, *wrong):
             self._say(name, inside, words)
         if step.do not in BUILT_IN and not re.fullmatch(FUNCTION, step.do):

@@ -87,7 +87,12 @@ def _short(needs: Mapping[str, list[str]]) -> list[Schema]:
 
     return [
         _if({"anyOf": [names_a_model, an_arm_does]}, model(OwnModel), model(ModelConfig)),
-        {"properties": {"samples": _has(*needs["Generate"])}},  # which no arm completes
+        {  # what no arm completes
+            "properties": {
+                "samples": _has(*needs["Generate"]),
+                "benchmarks": _has(*needs["Benchmark"]),
+            }
+        },
         _if(
             {"not": _has("arms")},
             {

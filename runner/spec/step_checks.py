@@ -10,7 +10,8 @@ from runner.lib.problems import Said, near
 from runner.lib.yaml_lines import Path
 from runner.schema import devices
 from runner.schema.devices import Kind
-from runner.spec.step_types import BUILT_IN, FUNCTION, MIXTURE, TOKENS
+from runner.spec import initial_models
+from runner.spec.step_types import BUILT_IN, FUNCTION, INIT, MIXTURE, TOKENS
 from runner.spec.steps import Step
 
 APART = "declare the point that is meant as a step of its own"
@@ -29,7 +30,8 @@ def too_large(name: str, steps: Mapping[str, Step]) -> Said:
         words = f"its points make {size:,} bytes of configuration; {MAX_SIZE:,} is the most"
         yield ("sweep",), words
     points = step.combinations
-    taken = points * sum(steps[of].combinations for of in step.inputs.values() if of in steps)
+    whole = [of for key, of in step.inputs.items() if key != INIT and of in steps]
+    taken = points * sum(steps[of].combinations for of in whole)
     if taken > MAX_INPUTS:
         words = (
             f"its {points:,} points take {taken:,} inputs together, and {MAX_INPUTS:,} is the "
@@ -55,6 +57,7 @@ def of_step(name: str, steps: Mapping[str, Step], kinds: Mapping[str, Kind]) -> 
     for key, of in step.inputs.items():
         if of not in steps:
             yield ("inputs", key), _missing(of, steps)
+    yield from initial_models.of_step(step, steps)
     if len(set(step.seeds)) != len(step.seeds):
         yield ("seeds",), "a seed is here twice, and each is one run; take one out"
     if not re.fullmatch(FUNCTION, step.do):
@@ -73,7 +76,15 @@ def _of_built_in(step: Step, steps: Mapping[str, Step]) -> Said:
             listed = " and ".join(f"`{one}`" for one in takes) or "no inputs"
             words = f"`{step.do}` takes {listed}{near(key, takes) or '; take this out'}"
             yield ("inputs", key), words
-        elif of in steps and steps[of].is_swept and key not in built_in.sweeps:
+        elif (
+            of in steps
+            and steps[of].is_swept
+            and key
+            not in (
+                *built_in.sweeps,
+                *built_in.matched,
+            )
+        ):
             words = f"`{of}` is a sweep, and `{step.do}` takes one output here; {APART}"
             yield ("inputs", key), words
     for key in built_in.inputs:
@@ -139,7 +150,7 @@ def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[
     if do != "train" or "data" in config.get("own", {}):
         return set(inputs)  # own data functions may read any
     named = {phase.get("tokens") for phase in _phases(config)}
-    return {name for name in inputs if name == "tokens" or name in named}
+    return {name for name in inputs if name in ("tokens", INIT) or name in named}
 
 
 def _phases(config: Mapping[str, Any]) -> list[Any]:
@@ -173,7 +184,9 @@ def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) 
     for number, phase in enumerate(_phases(config)):
         at: Path = ("config", "train", "phases", number)
         now = phase.get("tokens", now)
-        if now not in inputs and "tokens" in phase:
+        if now == INIT:
+            yield (*at, "tokens"), f"`{INIT}` is a model and not a token store; name another input"
+        elif now not in inputs and "tokens" in phase:
             yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs) or '; add it'}"
         parts = inputs.get(now)
         if "weights" in phase and parts is not None and not lost:

@@ -8,7 +8,7 @@ calls own functions, it gets them as a fourth argument, {module:function: callab
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
@@ -32,7 +32,10 @@ from engine.config.schema import (
     TrainConfig,
     refusal,
 )
+from runner.schema import metrics
 from runner.schema.own_model import Options, OwnModel
+from runner.spec import benchmarks
+from runner.spec.benchmarks import Benchmark
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -128,6 +131,30 @@ class Own(Config):
         return {key: value for key, value in whole(self).items() if value is not None}
 
 
+class Init(Config):
+    """How training continues the model that is its input `init`."""
+
+    moments: bool = Field(
+        default=False,
+        description="continue with the optimizer's moments, too; the step that trained the model "
+        "needs `keep_moments: true`",
+    )
+    schedule: Literal["new", "continue"] = Field(
+        default="new",
+        description="new: the learning rates and the batches begin at step 1. continue: they are "
+        "those of one run of all steps together, of which this step trains the last part",
+    )
+    steps: Count | None = Field(
+        default=None, description="steps of the earlier part of a schedule; filled in by the plan"
+    )
+    fresh: tuple[str, ...] | None = Field(
+        default=None,
+        strict=False,
+        description="parameters that the input lacks, which are drawn by the seed; filled in by "
+        "the plan where it knows both models",
+    )
+
+
 class Train(Config):
     """Trains a model on a token store."""
 
@@ -137,6 +164,11 @@ class Train(Config):
     options: Options = Options()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(default=0, ge=0, lt=2**31)
+    init: Init | None = Field(
+        default=None,
+        exclude_if=lambda init: init is None,  # old plans have no such key
+        description="with an input `init`: how its model is continued",
+    )
 
     @field_validator("own")
     @classmethod
@@ -219,10 +251,12 @@ class OverShards(NamedTuple):
 # What steps make and take, as errors name it. Own code may make and take anything.
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
 MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
+TASK_SCORES = "scores of tasks"
 STORES = (TOKENS, MIXTURE)
 
 
-KEPT = "kept"  # the name under which a `tokenize` step finds a text of the experiment
+KEPT = "kept"  # the input in which a step finds texts of the experiment's folder
+INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
 
@@ -234,7 +268,11 @@ class BuiltIn(NamedTuple):
     optional: Mapping[str, tuple[str, ...]] = {}
     others: tuple[str, ...] = ()  # kinds of inputs that the author names; empty: there are none
     sweeps: tuple[str, ...] = ()  # the inputs that may be a whole sweep
+    matched: tuple[str, ...] = ()  # inputs that may be a sweep, of which each point takes one
     over: OverShards | None = None
+    # From its validated configuration, as in the plan, to the metrics that it measures of each of
+    # its input `models`. Such a step writes `runner.schema.metrics.MEASURED`.
+    measures: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
 
 
 ENCODED = OverShards(
@@ -269,17 +307,26 @@ BUILT_IN = {
     "train": BuiltIn(
         *("runner.worker.builtin.train:train", Train, MODEL),
         inputs={"tokens": STORES},
+        optional={INIT: (MODEL,)},
         others=STORES,
+        matched=(INIT,),
     ),
     "evaluate": BuiltIn(
         *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
         inputs={"models": (MODEL,), "tokens": STORES},
         sweeps=("models",),
+        measures=lambda _: (metrics.BPB,),  # `runner.spec.measured` adds what depends on its inputs
     ),
     "generate": BuiltIn(
         *("runner.worker.builtin.generate:generate", Generate, COMPLETIONS),
         inputs={"models": (MODEL,), "tokens": STORES},
         sweeps=("models",),
+    ),
+    "benchmark": BuiltIn(
+        *("runner.worker.builtin.benchmark:benchmark", Benchmark, TASK_SCORES),
+        inputs={"models": (MODEL,), "tokens": STORES},
+        sweeps=("models",),
+        measures=benchmarks.measures,
     ),
 }
 

@@ -22,7 +22,7 @@ from runner.schema import step_graph
 from runner.schema.devices import Kind, takes_gang
 from runner.schema.job_reports import Isolation
 from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedStep
-from runner.spec.step_types import KEPT, place_of
+from runner.spec.step_types import INIT, KEPT, place_of
 from runner.store import artifacts, checkpoint_sync
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.store.backends import remove_tree
@@ -308,7 +308,10 @@ def make(
                 config=step.config,
                 own=() if step.function in step.own else step.own,
                 models=_models(step, steps),
-                inputs={key: _given(store, these, steps) for key, these in step.inputs.items()}
+                inputs={
+                    key: _given(store, these, steps, alone=key == INIT and step.do == "train")
+                    for key, these in step.inputs.items()
+                }
                 | kept,
                 out=str(out),
                 scratch=str(scratch),
@@ -386,13 +389,14 @@ def _models(
 
 
 def _given(
-    store: Store, these: Mapping[str, str], steps: Mapping[str, PlannedStep]
+    store: Store, these: Mapping[str, str], steps: Mapping[str, PlannedStep], *, alone: bool
 ) -> str | dict[str, str]:
-    """The folders of one input: a single one, or one per point of a sweep, by label."""
+    """The folders of one input: a single one, or one per point of a sweep, by label; `alone`: the
+    only one, even if it is a point of a sweep."""
     folders = {}
     for name, fingerprint in these.items():
         found = artifacts.find(store, steps[name].store, fingerprint)
         if found is None:
             raise MakingFailed(f"its input {name} is not there")
         folders[name.partition("/")[2]] = str(found.folder)
-    return folders[""] if set(folders) == {""} else folders
+    return next(iter(folders.values())) if alone or set(folders) == {""} else folders

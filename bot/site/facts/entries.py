@@ -6,6 +6,7 @@ from functools import cached_property
 
 from bot.site.base.files import made_from
 from runner.analysis import promotion, speedrun_ranking, speedrun_rows, verdicts
+from runner.analysis.estimates import Scores
 from runner.analysis.verdicts import ArmSummary
 from runner.history import forecasts
 from runner.lib.base_record import Record
@@ -75,8 +76,13 @@ class Entry(Record):
 
     @cached_property
     def figures(self) -> dict[tuple[str, int], float | None]:
-        """The lab's own figure of each run."""
+        """The lab's own score of each run by `eval/bpb`."""
         return verdicts.figures_of(self.runs)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """The lab's own scores of each run, by metric."""
+        return verdicts.scores_of(self.runs)
 
     def tier(self, arm: str) -> speedrun_ranking.Tier:
         """Who has verified an arm's figures."""

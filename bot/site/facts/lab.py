@@ -49,7 +49,7 @@ class Lab:
     def _review(self, under: list[Entry]) -> Review:
         seal = under[0].seal
         assert seal
-        outcomes = tuple(Outcome(one.execution, one.result, one.figures) for one in under)
+        outcomes = tuple(Outcome(one.execution, one.result, one.scores) for one in under)
         plans = [one.plan for one in under]
         earlier = which_runs_count.begun_before(seal, plans, self._begun)
         return which_runs_count.review(Registration(seal, under[0].edited, outcomes, earlier))

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, sealed
-from runner.analysis import estimates, verdicts
+from runner.analysis import estimates, findings, verdicts
 from runner.lib import format
 from runner.publish import step_summary
 from runner.schema import prediction_forms, record
@@ -118,6 +118,8 @@ def _templates(
         places=PLACES,
         foretold=bool(sealed.sealed_ones()),
         parts=prediction_forms.parts,
+        finding=findings.found,
+        expectation=findings.predicted,
         thread=thread,
         host=host,
         commit=commit,

@@ -14,6 +14,7 @@ derived from them. Paths below `records/`:
     wandb/<execution>.<arm>.s<seed>.json              the run was sent to W&B
 """
 
+from runner.schema.metrics import Score as Score
 from runner.schema.record.approvals import Answered as Answered
 from runner.schema.record.approvals import Approval as Approval
 from runner.schema.record.approvals import Narrowing as Narrowing

@@ -5,7 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from runner.lib.base_record import Instant, Record
-from runner.lib.bounds import Size, Speed
+from runner.lib.bounds import Figure, Size, Speed
+from runner.schema.metrics import BPB
 from runner.schema.record.fields import Isolated, since
 from runner.schema.record.plans import Plan
 
@@ -49,6 +50,12 @@ class Climbed(Record):
     seed: int
     bpb: Size
     tokens_per_second: Speed | None = None  # as the job reported
+    scores: dict[str, Figure] = since({})  # by every other metric
+
+    @property
+    def by_metric(self) -> dict[str, float]:
+        """All scores."""
+        return {BPB: self.bpb, **self.scores}
 
 
 class Source(Record):

@@ -1,12 +1,13 @@
 """Preregistrations: who asked, what they predicted, and the seal."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from runner.lib.base_record import Instant, Record, Sha256
 from runner.schema import prediction_forms
+from runner.schema.metrics import Metric
 from runner.schema.record.fields import since
 
 
@@ -24,7 +25,7 @@ class Prediction(Record):
     """A prediction that a machine can check: the estimate is in the set that `expect` names. Its
     keys select one of the forms in `runner.schema.prediction_forms`."""
 
-    metric: Literal["eval/bpb"]
+    metric: Metric
     arm: str | None = since(None)
     versus: str | None = None
     order: _Arms = since(())

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from runner.lib.base_record import Instant, Record, Sha256
 from runner.lib.bounds import Amount, Count, Figure, Seconds, Size, Speed
+from runner.schema.metrics import BPB, Measured, Score
 from runner.schema.record.executions import Evaluated
 from runner.schema.record.fields import since
 from runner.schema.record.plans import Resources
@@ -87,7 +88,20 @@ class Run(Record):
     checkpoint_sha256: Sha256 | None
     curve: tuple[tuple[Count, Figure], ...]  # (step, training loss in nats a token), a claim
     tokens_per_second: Speed | None  # a claim
+    scores: Measured = since({})  # of every metric, by `measured.json`
     skipped: Count = 0  # bad steps, which changed nothing; a claim
+
+    @property
+    def measured(self) -> Measured:
+        """Every score. `eval/bpb` is the one of the evaluation, which older records have alone; if
+        that was rejected, it has none."""
+        found = {metric: score for metric, score in self.scores.items() if metric != BPB}
+        if self.evaluated is None:
+            return found
+        known = self.scores.get(BPB)
+        if known is None or known.value != self.evaluated.bpb:
+            known = Score(value=self.evaluated.bpb)
+        return {BPB: known, **found}
 
 
 class Replayed(Record):

@@ -1,7 +1,12 @@
 """The step that scores trained models: bits per byte on the validation tokens, as `scores.json`.
 Each part of a mixture gives an equal share of the tokens, whatever its weight, so that mixtures of
 the same parts are scored on the same text; `parts.json` has the parts' own scores. Own models run
-isolated; they are asked for logits, which are scored here."""
+isolated; they are asked for logits, which are scored here.
+
+`measured.json` has all metrics of each model: `eval/bpb`; `eval/<part>/bpb` for each part of a
+mixture; and for the lab's Decoder `weights/output_norm`, the Frobenius norm (the square root of the
+sum of the squares) of its output matrix: `lm_head`, or `embedding` if the two are tied. The items
+of bits per byte are windows (`engine.training.evaluate`)."""
 
 import json
 from collections.abc import Mapping
@@ -9,14 +14,20 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from engine.data.sampling import apportion
 from engine.data.token_store import TokenStore
+from engine.model.decoder import Decoder, Params
 from engine.training.digest import tree_sha256
 from engine.training.evaluate import Evaluation, bits_per_byte, together
+from runner.schema import metrics
 from runner.worker.builtin import look_ahead_probe, params_file, trained
 from runner.worker.builtin.mixtures import parts_of
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.plugin_model import Functions
+
+Found = dict[str, metrics.Score | None]  # by metric
 
 
 def evaluate(
@@ -35,14 +46,17 @@ def evaluate(
         name: (store, share)
         for (name, (store, _)), share in zip(validation.items(), shares, strict=True)
     }
-    scores, by_part = {}, {}
+    scores, by_part, measured = {}, {}, dict[str, Found]()
     every = models.items() if isinstance(models, Mapping) else [("", models)]
     said = {label: planned_model(ask, label, folder) for label, folder in every}
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         own = said[label].own
         if ask and own:
-            scores[label], by_part[label] = _asked(ask, said[label], folder, parts, label)
+            about, found = _asked(ask, said[label], folder, parts, label)
+            scores[label] = _figures(together(list(found.values()))) | about
+            by_part[label] = {name: _figures(part) for name, part in found.items()}
+            measured[label] = _of_text(found)
             continue
         model = trained.model_of(said[label], functions)
         params = trained.params_of(folder, model)
@@ -54,9 +68,30 @@ def evaluate(
         digest = {"params_sha256": tree_sha256(params)}
         scores[label] = _figures(together(list(found.values()))) | digest
         by_part[label] = {name: _figures(part) for name, part in found.items()}
+        measured[label] = _of_text(found)
+        if isinstance(model, Decoder):
+            measured[label][metrics.OUTPUT_NORM] = metrics.score(output_norm(params))
     _write(out / "scores.json", scores)
     if len(validation) > 1:
         _write(out / "parts.json", by_part)
+    (out / metrics.MEASURED).write_bytes(metrics.written(measured))
+
+
+def _of_text(found: Mapping[str, Evaluation]) -> Found:
+    """The bits per byte of the whole and, if it is a mixture, of each part."""
+    of = {metrics.BPB: together(list(found.values()))}
+    if len(found) > 1:
+        of |= {metrics.of_part(name): part for name, part in found.items()}
+    return {
+        metric: metrics.score(one.bpb, one.windows, one.standard_error)
+        for metric, one in of.items()
+    }
+
+
+def output_norm(params: Params) -> float:
+    """The Frobenius norm of the matrix from features to logits of a Decoder's parameters."""
+    matrix = params.get("lm_head", params["embedding"])
+    return float(np.linalg.norm(np.asarray(matrix, np.float64)))
 
 
 def planned_model(ask: look_ahead_probe.Ask | None, label: str, folder: Path) -> trained.Planned:
@@ -71,8 +106,8 @@ def _asked(
     folder: Path,
     parts: Mapping[str, tuple[TokenStore, int]],
     label: str,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of a model whose code does not run here, and those of the parts."""
+) -> tuple[dict[str, Any], dict[str, Evaluation]]:
+    """What is known of a model whose code does not run here, and the scores of the parts."""
     with blamed(f"the model {label}".strip(), "scored"):
         try:
             sha256, parameters = params_file.measured(folder)
@@ -84,8 +119,7 @@ def _asked(
         "parameters": parameters,
         "examined": examined._asdict(),
     }
-    by_part = {name: _figures(part) for name, part in found.items()}
-    return _figures(together(list(found.values()))) | about, by_part
+    return about, found
 
 
 def _figures(of: Evaluation) -> dict[str, Any]:

@@ -5,23 +5,20 @@ draws."""
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from engine.data.token_store import WrongTokens
 from engine.data.tokenize import Tokenizer
-from engine.model.decoder import Decoder, Model
-from engine.model.generation import Completion, Prompt, Sampling, generate_from
-from engine.model.generation import generate as with_cache
-from engine.training.evaluate import CannotScore, rows_of_a_batch
+from engine.model.generation import Completion, Prompt, Sampling
+from engine.training.evaluate import CannotScore
 from runner.worker.builtin import look_ahead_probe, trained
+from runner.worker.builtin.answers import Answers, answered
 from runner.worker.builtin.evaluate import planned_model
 from runner.worker.builtin.mixtures import parts_of
-from runner.worker.builtin.own_code_errors import blamed
 from runner.worker.builtin.plugin_model import Functions
 
 
@@ -40,12 +37,14 @@ def generate(
     tokenizer = next(iter(parts_of(tokens, "validation").values()))[0].tokenizer()
     every = models.items() if isinstance(models, Mapping) else [("", models)]
     said = {label: planned_model(ask, label, folder) for label, folder in every}
+    sampling = Sampling(*(config[key] for key in Sampling._fields))
     lines: dict[str, list[dict[str, Any]]] = {}
     _check_size(tokenizer, said)
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         prompts = _prompts(config, tokenizer, int(said[label].config["seq_len"]))
-        made = _completions(config, said[label], folder, prompts, functions, ask)
+        about = partial(_completions, prompts, config["tokens"], sampling)
+        made, _ = answered(said[label], folder, functions, ask, about)
         texts = [text for _ in config["seeds"] for text in config["prompts"]]
         lines[label] = [
             {"model": label, "prompt": text, "seed": prompt.seed}
@@ -85,41 +84,9 @@ def _prompts(config: Mapping[str, Any], tokenizer: Tokenizer, context: int) -> l
 
 
 def _completions(
-    config: Mapping[str, Any],
-    this: trained.Planned,
-    folder: Path,
-    prompts: Sequence[Prompt],
-    functions: Functions,
-    ask: look_ahead_probe.Ask | None,
+    prompts: Sequence[Prompt], count: int, sampling: Sampling, model: Answers
 ) -> list[Completion]:
-    count, sampling = config["tokens"], Sampling(*(config[key] for key in Sampling._fields))
-    length = int(this.config["seq_len"])
-    rows = rows_of_a_batch(length, int(this.config["vocab_size"]))
-
-    def of_logits(talk: Any) -> list[Completion]:
-        return generate_from(talk.logits, prompts, count, sampling, rows, length)
-
-    with blamed(this.own, "generating") if this.own else nullcontext():
-        if ask and this.own:
-            program = ask.export(this, rows).program
-            return ask.talk(this, folder, rows, program, of_logits)
-        model = trained.model_of(this, functions)
-        params = jax.device_put(trained.params_of(folder, model))
-        if isinstance(model, Decoder):
-            return with_cache(model, params, prompts, count, sampling)
-        return of_logits(_Here(model, params))
-
-
-class _Here:
-    """Answers as an isolated process would (`runner.worker.builtin.look_ahead_probe.Talk`)."""
-
-    def __init__(self, model: Model, params: Any) -> None:
-        self._run, self._params = jax.jit(model.logits), params
-
-    def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray) -> np.ndarray:
-        """The logits of one position in each window, (B, V)."""
-        logits_BSV = self._run(self._params, tokens_BS)
-        return np.asarray(logits_BSV[np.arange(len(tokens_BS)), positions_B])
+    return model.generate(prompts, count, sampling)
 
 
 def _ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict[str, Any]:
@@ -139,8 +106,8 @@ def _ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict
     logprobs = made.logprobs[: len(ids)]
     if not np.isfinite(logprobs).all():
         raise CannotScore(
-            "a model's logits give no probabilities: one is not a number or infinite; let it return "
-            "finite logits"
+            "a model's logits give no probabilities: one is not a number or infinite; let it "
+            "return finite logits"
         )
     logprob = float(np.sum(logprobs, dtype=np.float64))
     return {"completion": text, "tokens": len(ids), "logprob": logprob, "ended": why}

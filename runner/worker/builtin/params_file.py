@@ -14,6 +14,7 @@ from runner.lib import untrusted_files
 from runner.worker.builtin.own_code_errors import BadOwnCode
 
 PARAMS = "params.safetensors"
+MOMENTS = "moments.safetensors"  # and everything else that training continues with
 MAX_HEADER = 8 << 20  # bytes of names, shapes and offsets before the arrays
 
 
@@ -45,17 +46,15 @@ def float32(name: str, file: Any) -> np.ndarray:
 
 
 @contextmanager
-def opened(folder: Path) -> Any:
-    """The file of parameters, of which only names and shapes are read. Raises BadOwnCode."""
-    path = folder / PARAMS
+def opened(folder: Path, name: str = PARAMS) -> Any:
+    """A file of arrays, of which only names and shapes are read. Raises BadOwnCode."""
+    path = folder / name
     try:
         with untrusted_files.refusing(path), untrusted_files.open_regular(path) as raw:
             header = int.from_bytes(raw.read(8), "little")
         if header > MAX_HEADER:
-            raise BadOwnCode(
-                f"{PARAMS}: its header has {header:,} bytes, and {MAX_HEADER:,} at most"
-            )
+            raise BadOwnCode(f"{name}: its header has {header:,} bytes, and {MAX_HEADER:,} at most")
         with safe_open(path, framework="numpy") as file:
             yield file
     except (untrusted_files.Refused, SafetensorError, OSError) as error:
-        raise BadOwnCode(f"{PARAMS} cannot be read: {error}") from error
+        raise BadOwnCode(f"{name} cannot be read: {error}") from error

@@ -34,7 +34,12 @@ from engine.model.decoder import Decoder, Model
 from engine.model.loss import LossFunction, cross_entropy
 from engine.model.plain import EachLoss, PlainModel, loss_of_logits
 from engine.training.optim import MATRICES, AtRate, Rates
+from engine.training.optim import rates as rates_of
+from engine.training.step import recipe as step_recipe
 from engine.training.train import Diverged
+from runner.spec.step_types import INIT
+from runner.worker.builtin import initial_model
+from runner.worker.builtin.initial_model import NOTHING
 from runner.worker.builtin.mixtures import parts_of, sampler
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.plugin_model import Functions, as_wanted, check_model, own_model
@@ -76,6 +81,14 @@ class Parts:
         self.batches: Batches = self._own("data", partial(self._data, inputs)) or sampler(
             recipe, config["seed"], self.model.config.seq_len, inputs
         )
+        self.start = NOTHING
+        if init := config.get("init"):
+            made = step_recipe(self.model, recipe, self.loss, self.optimizer)
+            self.start = initial_model.read(inputs[INIT], init, made, config["seed"])
+            if before := init["steps"]:
+                rates = self.rates or rates_of(_longer(recipe, before))
+                self.rates = initial_model.later(rates, before)
+                self.batches = initial_model.LaterBatches(self.batches, before)
 
     def _own(self, key: str, made_of: Callable[[str, Callable[..., Any]], T]) -> T | None:
         """The result of `made_of` for the own function of `key`; None if there is none."""
@@ -225,6 +238,10 @@ class OwnBatches:
                 )
         here = np.asarray(rows)
         return Batch(*(np.ascontiguousarray(x[here], dtype=np.int32) for x in both))
+
+
+def _longer(recipe: TrainConfig, before: int) -> TrainConfig:
+    return recipe.model_copy(update={"num_train_steps": before + recipe.num_train_steps})
 
 
 def _without_roles(model: Model) -> bool:

@@ -1,7 +1,7 @@
 """The step that trains a model. Its output has the same bytes however often it was interrupted:
-`params.safetensors`, `model.json` and `curve.jsonl`. Beside the output are checkpoints, which are
-not kept, and in `curve` the metrics of each step, also of throughput
-(`runner.worker.metrics_chunks`)."""
+`params.safetensors`, `model.json` and `curve.jsonl`, and `moments.safetensors` if asked for. Beside
+the output are checkpoints, which are not kept, and in `curve` the metrics of each step, also of
+throughput (`runner.worker.metrics_chunks`)."""
 
 import json
 import os
@@ -16,10 +16,13 @@ from engine.config.schema import ModelConfig
 from engine.training.checkpoint import latest, restore
 from engine.training.digest import leaves
 from engine.training.heap import keep_heap
+from engine.training.step import recipe
 from engine.training.train import Diverged, Metrics
 from engine.training.train import train as steps_of
 from runner.store import scratch_paths
 from runner.store.scratch_paths import CURVE
+from runner.worker.builtin import initial_model
+from runner.worker.builtin.params_file import MOMENTS, PARAMS
 from runner.worker.builtin.plugin_model import OWN, Functions
 from runner.worker.builtin.plugins import Parts
 from runner.worker.environment import PEAK_FLOPS
@@ -40,6 +43,8 @@ def steps(
             parts.config["seed"],
             checkpoints,
             earlier,
+            start_from=parts.start.params,
+            start_rest=parts.start.rest,
             loss=parts.loss,
             optimizer=parts.optimizer,
             rates=parts.rates,
@@ -74,7 +79,10 @@ def train(
     finished = next(folder for folder in checkpoints if latest(folder) == last)
     like = jax.eval_shape(parts.model.init, jax.random.key(0))
     params = restore(finished / str(last), "params", like)
-    safetensors.numpy.save_file(leaves(jax.device_get(params)), out / "params.safetensors")
+    _write(params, out / PARAMS)
+    if parts.recipe.keep_moments:
+        made = recipe(parts.model, parts.recipe, parts.loss, parts.optimizer)
+        _write(restore(finished / str(last), "rest", initial_model.rest_like(made)), out / MOMENTS)
     (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
     if name := config["own"].get("model"):
         (out / OWN).write_text(json.dumps({"model": name}) + "\n")
@@ -83,6 +91,10 @@ def train(
         curve |= _noted(maker / CURVE)
     lines = (json.dumps(curve[step], sort_keys=True) + "\n" for step in sorted(curve))
     (out / "curve.jsonl").write_text("".join(lines))
+
+
+def _write(tree: Any, path: Path) -> None:
+    safetensors.numpy.save_file(leaves(jax.device_get(tree)), path)
 
 
 def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:

@@ -5,7 +5,9 @@ import pytest
 
 from engine.config.flops import parameters
 from engine.config.schema import ModelConfig
+from engine.config.shapes import shapes
 from engine.model.decoder import Decoder
+from engine.training.digest import leaves
 
 
 @pytest.mark.parametrize(
@@ -20,5 +22,6 @@ from engine.model.decoder import Decoder
 )
 def test_the_count_is_the_size_of_the_real_model(tiny: ModelConfig, changes: dict) -> None:
     model = ModelConfig(**{**tiny.model_dump(), **changes})
-    leaves = jax.tree.leaves(jax.eval_shape(Decoder(model).init, jax.random.key(0)))
-    assert parameters(model) == sum(leaf.size for leaf in leaves)
+    drawn = leaves(jax.eval_shape(Decoder(model).init, jax.random.key(0)))
+    assert parameters(model) == sum(leaf.size for leaf in drawn.values())
+    assert shapes(model) == {path: leaf.shape for path, leaf in drawn.items()}

@@ -344,7 +344,7 @@ def test_a_training_says_why_jax_cannot_be_imported_even_if_it_came_while_that_w
     assert "no such driver" in (tmp_path / "1.scratch" / LOG).read_text()
 
 
-def test_a_training_that_was_imported_ahead_has_as_many_threads_as_cores(tmp_path: Path) -> None:
+def test_a_training_that_was_imported_ahead_has_as_many_threads_as_cores() -> None:
     kind = replace(KINDS["cpu"], ray_cpus=1)
     said = subprocess.run(
         [sys.executable, "-c", AHEAD, json.dumps(asdict(kind))],

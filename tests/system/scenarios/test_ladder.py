@@ -135,7 +135,7 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     last = review.weighed[-1].outcome
     assert last.result is not None
     plan, climbed = last.execution.plan, last.execution.climbed
-    assert verdicts.judge(plan, last.figures, climbed) == last.result.verdicts
+    assert verdicts.judge(plan, last.scores, climbed) == last.result.verdicts
     assert {one.arm for one in climbed} == {f"{kind}{n}" for kind in "sn" for n in (1, 2, 3)}
 
     build(Store(lab.root / "store"), tmp_path / "site")

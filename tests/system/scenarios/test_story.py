@@ -213,7 +213,7 @@ def test_an_issue_a_plan_an_approval_and_the_verdict_where_the_question_was_aske
         assert first == "## ✅ 1 confirmed · ❌ 1 refuted"
         assert second == (
             "✅ **Confirmed**: `fast` beats `slow` by **0.8000 bits per byte** (95 % CI 0.8000 to "
-            "0.8000, 3 seeds, beyond 2 SE). ada predicted: by more than 0.05, 80\u00a0%\u00a0sure."
+            "0.8000, 3 seeds). ada predicted: by more than 0.05, 80\u00a0%\u00a0sure."
         )
         assert third.startswith("❌ **Refuted**: `fast` scores **")
         assert "ada predicted: within 1 ± 0.2, " in third
@@ -560,7 +560,7 @@ def test_status_says_what_runs_and_what_ran(slow_lab: Lab) -> None:
     assert f"| `{execution}` | running | 25 % | grace |" in lab.last(1)
     finish(lab)
     lab.say("sam", pull, "/status")
-    assert f"| `{execution}` | done | ended | grace |" in lab.last(pull)
+    assert f"| `{execution}` | done | 100 % | grace |" in lab.last(pull)
 
 
 def test_help_lists_the_commands_of_the_thread(lab: Lab) -> None:

@@ -143,8 +143,8 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     again = lab.last(issue)
     assert again.startswith("## Re-run: ✅ 1 confirmed")
     assert (
-        f"**This does not change the verdict of #{issue}** (a re-run). The execution that counts "
-        f"is `{counted}`" in again
+        f"**This does not change the verdict of #{issue}.** Reason: it is a re-run. The execution "
+        f"that counts is `{counted}`" in again
     )
     assert 'expect: "> -0.05"' in again
 
@@ -166,7 +166,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
         heading, _, rest = said.partition("\n\n")
         assert heading == "## Exploratory: ❌ 2 refuted"
         assert rest.startswith(
-            f"**This does not change the verdict of #{issue}** (exploratory: its"
+            f"**This does not change the verdict of #{issue}.** Reason: exploratory: its"
         )
         assert f"the design is not that of `{counted}`" in said
         assert line in said
@@ -181,7 +181,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     assert after.text.count("exploratory: its design is not the sealed one") == 4
     board = Page(lab.root / "site" / "leaderboards.html").text
     assert board.count("exploratory: its design is not the sealed one") == 4
-    assert board.count("(a re-run)") == 2
+    assert board.count("(it is a re-run)") == 2
     front = Page(lab.root / "site" / "index.html").text
     assert front.count("do not count: exploratory: its design is not the sealed one") == 2
     score = "ada 0.040 1 1"
@@ -216,8 +216,8 @@ def test_a_verdict_lists_what_was_cancelled_and_what_failed_before_it(tmp_path: 
         assert first == stopped
         assert [row.split(" | ")[2] for row in rows] == ["cancelled", "done", "done"]
         assert [row.split(" | ")[4].rstrip(" |") for row in rows] == [
-            "cancelled",
-            "incomplete",
+            "it was cancelled",
+            "it is incomplete",
             "**counts**",
         ]
         assert f"| `{third}`" in rows[2]
@@ -239,7 +239,7 @@ def test_a_prediction_of_what_has_been_measured_already_scores_nothing(lab: Lab)
     for said in (lab.last(issue), lab.last(again)):
         assert said.startswith("## Began before the seal: ✅ 1 confirmed")
         assert f"6 of 6 runs began before the seal, in `{looked}`" in said
-        assert f"**This does not decide #{issue}** (its runs began before" in said
+        assert f"**This does not decide #{issue}.** Reason: its runs began before" in said
     page, twin = calibration(lab)
     assert [one["counts"] for one in twin] == [False, False]
     assert "ada 0.040" not in page.text

@@ -41,7 +41,7 @@ def along(arms, *, a=1.0, b=0.3, c=0.8, noise=0.002, seeds=3, seed=0):
 
 def judged(prediction, figures, arms=None, seeds=3):
     plan = synthetic.plan(arms=arms, predictions=[prediction], seeds=range(seeds))
-    (only,) = judge(plan, figures)
+    (only,) = judge(plan, {"eval/bpb": figures})
     return only
 
 
@@ -90,7 +90,7 @@ def test_an_order_of_two_is_their_difference():
     plan = synthetic.plan(
         arms=ABC, predictions=[told("> 0", order=("a", "b")), told("> 0", arm="b", versus="a")]
     )
-    of_two, difference = judge(plan, APART)
+    of_two, difference = judge(plan, {"eval/bpb": APART})
     assert of_two.interval == difference.interval
     assert (of_two.estimate, of_two.outcome) == (difference.estimate, difference.outcome)
 
@@ -113,7 +113,7 @@ def test_no_order_and_its_reverse_are_both_confirmed(rows):
         predictions=[told("> 0", order=("a", "b", "c")), told("> 0", order=("c", "b", "a"))],
         seeds=range(len(rows)),
     )
-    one, other = judge(plan, figures)
+    one, other = judge(plan, {"eval/bpb": figures})
     assert "confirmed" not in (one.outcome, other.outcome) or one.outcome != other.outcome
     assert (one.outcome == "confirmed") <= (other.outcome == "refuted")
 
@@ -243,12 +243,37 @@ def test_an_exponent_in_hardware_flops_is_that_of_what_the_devices_could_have_do
     of_hardware = of_tokens.model_copy(update={"axis": "hardware_flops"})
     slower = {(f"s{n + 1}", seed): 1e5 / 2**n for n in range(5) for seed in range(3)}
     plan = synthetic.plan(arms=arms, predictions=[of_tokens, of_hardware])
-    one, other = judge(plan, along(arms, noise=0), speeds=slower)
+    one, other = judge(plan, {"eval/bpb": along(arms, noise=0)}, speeds=slower)
     assert one.estimate == pytest.approx(0.3, abs=1e-3)
     assert other.estimate == pytest.approx(0.2, abs=1e-3), "8 times the compute for 4 times so many"
     assert "over 5 sizes in hardware FLOPs" in other.why
-    (_, unknown) = judge(plan, along(arms, noise=0), speeds=slower | {("s3", 1): None})
+    (_, unknown) = judge(
+        plan, {"eval/bpb": along(arms, noise=0)}, speeds=slower | {("s3", 1): None}
+    )
     assert unknown.why == "inconclusive: no speed is known of s3, and so no hardware FLOPs"
+
+
+# ── Other metrics ────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_order_is_best_first_also_where_higher_is_better():
+    told_by = told("> 0", order=("a", "b")).model_copy(update={"metric": "task/x/accuracy"})
+    plan = synthetic.plan(arms={"a": ABC["a"], "b": ABC["b"]}, predictions=[told_by])
+    values = {(arm, n): base + n / 100 for arm, base in (("a", 0.6), ("b", 0.4)) for n in range(3)}
+    values["a", 0] -= 0.001  # so that the steps of the seeds differ
+    (found,) = judge(plan, {"task/x/accuracy": values})
+    assert found.outcome == "confirmed"
+    assert found.estimate == pytest.approx(0.2, abs=1e-3)
+    assert found.why.startswith("the least step, a minus b: 0.1997, 95 % interval [0.198")
+
+
+def test_a_prediction_is_judged_by_the_scores_of_its_metric_alone():
+    told_by = told("< 1", arm="fast").model_copy(update={"metric": "eval/docs/bpb"})
+    plan = synthetic.plan(predictions=[told_by])
+    (found,) = judge(plan, {"eval/bpb": synthetic.PLAIN})
+    assert "no figure for fast.s0" in found.why
+    (found,) = judge(plan, {"eval/docs/bpb": synthetic.figures([], [0.5, 0.51, 0.52])})
+    assert (found.outcome, "0.510 bpb" in found.why) == ("confirmed", True)
 
 
 # ── A larger run ─────────────────────────────────────────────────────────────────────────────
@@ -323,6 +348,6 @@ def test_whatever_the_figures_each_form_can_be_written_down(values):
         arms=arms,
         predictions=[exponent("> 0", arms), larger("0 ± 1", arms), told("> 0", order=tuple(arms))],
     )
-    for found in judge(plan, figures):
+    for found in judge(plan, {"eval/bpb": figures}):
         assert type(found).model_validate_json(found.canonical()) == found
         assert found.interval is None or all(map(math.isfinite, found.interval))

@@ -58,7 +58,7 @@ def ran(
     result = None
     if state != "running":
         result = record.Result(at=of.at + timedelta(minutes=took), state=state)
-    return Outcome(of, result, figures if result else {})
+    return Outcome(of, result, {"eval/bpb": figures} if result else {})
 
 
 def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> which_runs_count.Review:
@@ -80,7 +80,9 @@ def edit(text: str | None, hours: int = 1) -> record.Edit:
 def test_the_first_complete_execution_of_the_first_approved_design_counts() -> None:
     later = [ran(2), ran(3, arms=OTHER), ran(4, seeds=(7, 8, 9)), ran(5, arms=OTHER)]
     later[2] = Outcome(
-        later[2].execution, later[2].result, dict.fromkeys(later[2].execution.plan.runs(), 2.0)
+        later[2].execution,
+        later[2].result,
+        {"eval/bpb": dict.fromkeys(later[2].execution.plan.runs(), 2.0)},
     )
     found = reviewed(*later, ran(1))
     assert found.counted is found.weighed[0]
@@ -95,8 +97,8 @@ def test_an_execution_that_came_to_nothing_seals_its_design_and_the_next_of_it_c
     state: str,
 ) -> None:
     found = [ran(1, state=state), ran(2, arms=OTHER), ran(3)]
-    shown = "unfinished" if state == "running" else state
-    assert whys(*found) == [shown, EXPLORATORY, None]
+    said = {"failed": "it failed", "cancelled": "it was cancelled", "running": "it has not ended"}
+    assert whys(*found) == [said[state], EXPLORATORY, None]
 
 
 def test_another_design_decides_nothing_even_where_the_sealed_one_never_came_to_its_end() -> None:
@@ -105,7 +107,7 @@ def test_another_design_decides_nothing_even_where_the_sealed_one_never_came_to_
 
 def test_an_approval_that_did_not_hold_until_the_launch_seals_nothing() -> None:
     assert whys(ran(1, state="voided", arms=OTHER), ran(2)) == [
-        f"{EXPLORATORY}, not started",
+        f"{EXPLORATORY}, it did not start",
         None,
     ]
 
@@ -113,7 +115,7 @@ def test_an_approval_that_did_not_hold_until_the_launch_seals_nothing() -> None:
 def test_a_missing_run_makes_an_execution_incomplete_and_it_is_named() -> None:
     left = {run: bpb for run, bpb in PLAIN.items() if run != ("fast", 2)}
     found = reviewed(ran(1, figures=left), ran(2))
-    assert [one.why_not for one in found.weighed] == ["incomplete", None]
+    assert [one.why_not for one in found.weighed] == ["it is incomplete", None]
     first, second = (found.deviations(one.outcome.execution.id) for one in found.weighed)
     assert [one.what for one in first] == ["1 of 6 runs have no score: `fast.s2`."]
     assert second == ()
@@ -146,7 +148,7 @@ def at(moment: datetime, outcomes: list[Outcome]) -> which_runs_count.Review:
     """What was known then: of executions that had been approved, results that there were."""
     return reviewed(
         *(
-            replace(one, result=None, figures={}) if one.result and one.result.at > moment else one
+            replace(one, result=None, scores={}) if one.result and one.result.at > moment else one
             for one in outcomes
             if one.execution.at <= moment
         )
@@ -172,7 +174,7 @@ def test_a_counted_execution_keeps_counting_whatever_runs_later(
 
 def test_no_design_is_chosen_by_voiding_the_first_after_a_look_at_the_second() -> None:
     queued, tried = ran(1, state="voided", took=180), ran(2, arms=OTHER)
-    assert whys(queued, tried) == ["not started", EXPLORATORY]
+    assert whys(queued, tried) == ["it did not start", EXPLORATORY]
 
 
 def test_voiding_after_a_verdict_does_not_change_the_sealed_design() -> None:
@@ -252,7 +254,7 @@ def test_a_review_lists_what_the_approval_left_out() -> None:
     one = ran(1)
     words = "It leaves out 1 of 3 seeds: 2."
     narrowed = one.execution.model_copy(update={"deviations": (words,)})
-    found = reviewed(Outcome(narrowed, one.result, one.figures))
+    found = reviewed(Outcome(narrowed, one.result, one.scores))
     assert [x.what for x in found.deviations(narrowed.id)] == [words]
 
 

@@ -153,7 +153,7 @@ def test_below_and_at_least_are_each_others_opposite(bound, one, other):
 
 def verdict(expect, by_arm, *, versus="slow", seeds=(0, 1, 2)):
     plan = synthetic.plan(predictions=[prediction(expect, versus=versus)], seeds=seeds)
-    (only,) = judge(plan, by_arm)
+    (only,) = judge(plan, {"eval/bpb": by_arm})
     return only
 
 
@@ -260,13 +260,13 @@ def test_no_record_has_a_figure_beyond_what_can_be_computed(bpb):
 
 def test_many_missing_runs_are_counted_rather_than_all_listed():
     plan = synthetic.plan(predictions=[prediction()], seeds=range(20))
-    (judged,) = judge(plan, {})
+    (judged,) = judge(plan, {"eval/bpb": {}})
     assert judged.why.endswith("fast.s5 and 34 more")
 
 
 def test_predictions_are_judged_in_their_order():
     plan = synthetic.plan(predictions=[prediction("< -0.05"), prediction("> 0"), prediction("< 0")])
-    outcomes = [judged.outcome for judged in judge(plan, synthetic.PLAIN)]
+    outcomes = [judged.outcome for judged in judge(plan, {"eval/bpb": synthetic.PLAIN})]
     assert outcomes == ["confirmed", "refuted", "confirmed"]
 
 

@@ -680,7 +680,7 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
     plan = synthetic.plan(
         predictions=[synthetic.prediction(), synthetic.prediction("1 ± 0.1", versus=None)]
     )
-    judged = verdicts.judge(plan, synthetic.PLAIN)
+    judged = verdicts.judge(plan, {"eval/bpb": synthetic.PLAIN})
     ran = ran_of(plan, "words", synthetic.GRACE, failed=False)
     assert ran.result
     done = ran.result.model_copy(update={"verdicts": judged, "state": "done", "why": ""})
@@ -690,7 +690,7 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
         Ran(life, ran.progress, ran.runs),
     )
     assert body.startswith("## ✅ 1 confirmed · ❌ 1 refuted")
-    assert "(95 % CI 0.710 to 0.890, 3 seeds, beyond 2 SE)" in unescaped(body)
+    assert "(95 % CI 0.710 to 0.890, 3 seeds)" in unescaped(body)
 
 
 def foretelling(**changes: object) -> record.PlanRecord:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.training.evaluate import CannotScore, score
+from engine.training.evaluate import CannotScore, score, together
 
 WINDOWS = np.random.default_rng(4).integers(0, 40, (5, 9))
 ALL = np.ones((5, 8), bool)
@@ -83,3 +83,33 @@ def test_answers_of_another_form_are_refused() -> None:
         score(unigram, WINDOWS, ~ALL)
     with pytest.raises(CannotScore, match="no byte of text is scored"):
         score(unigram, WINDOWS, ALL, np.zeros(40, int))
+
+
+# ── The standard error ───────────────────────────────────────────────────────────────────────
+
+
+def test_the_standard_error_is_how_much_the_score_varies_between_samples_of_windows() -> None:
+    rng = np.random.default_rng(6)
+    every = rng.integers(0, 40, (20_000, 9))
+    mask = np.ones((100, 8), bool)
+    found = [score(unigram, every[i : i + 100], mask, BYTES) for i in range(0, 20_000, 100)]
+    errors = [one.standard_error for one in found]
+    assert all(one.windows == 100 for one in found)
+    spread = np.std([one.bpb for one in found], ddof=1)
+    assert np.mean([error for error in errors if error]) == pytest.approx(spread, rel=0.15)
+
+
+def test_of_several_texts_the_variances_add_by_their_share_of_the_bytes() -> None:
+    one, other = score(unigram, WINDOWS, ALL), score(unigram, WINDOWS[:3, ::-1], ALL[:3])
+    both = together([one, other])
+    assert one.standard_error
+    assert other.standard_error
+    expected = math.hypot(one.standard_error * 40, other.standard_error * 24) / 64
+    assert both.standard_error == pytest.approx(expected)
+    assert both.windows == 8
+
+
+def test_one_window_has_no_standard_error() -> None:
+    found = score(unigram, WINDOWS[:1], ALL[:1])
+    assert found.standard_error is None
+    assert together([found, score(unigram, WINDOWS, ALL)]).standard_error is None

@@ -310,9 +310,7 @@ def test_plan_says_in_what_the_arms_differ_and_the_whole_time_before_memory(
     assert header.split()[1:4] == ["arm", "┃", "learning_rate"]
     words = " ".join(said.split())
     assert "expected time: about " in words
-    assert (
-        " training (8 s for each step, in addition to training, as measured on two cores)" in words
-    )
+    assert " training (8 s to start and end each step, as measured on two cores)" in words
     assert words.index("expected time") < words.index("memory of one device")
 
 

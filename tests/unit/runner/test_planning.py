@@ -142,6 +142,7 @@ OTHER = {
             ("rope_theta", 1000), ("norm_epsilon", 1e-6),
         )
     },
+    "keep_moments": plan(changed("num_train_steps: 16", "num_train_steps: 16, keep_moments: true")),
     "spike_sigma": plan(changed("num_train_steps: 16", "num_train_steps: 65, spike_sigma: 4")),
     "phases": plan(changed("wsd,", "wsd, phases: [{at: 8, learning_rate: 0.001}],")),
     "the schedule": plan(
@@ -220,6 +221,17 @@ def test_a_prediction_about_an_arm_that_is_not_there_is_refused_with_the_near_mi
                     "did you mean `fast`?"),
         (9, "arms", "the preregistration predicts something of the arm `baseline`, which is not "
                     "here; declare it"),
+    ]  # fmt: skip
+
+
+def test_a_metric_that_no_step_measures_is_refused_with_the_near_miss() -> None:
+    told = {"arm": "fast", "expect": "< 1", "confidence": 0.8}
+    metrics = ("weights/output_norms", "eval/docs/bpb", "weights/output_norm")
+    found = refused(seal(*(Prediction(metric=metric, **told) for metric in metrics)))
+    start = "the preregistration predicts `{0}` of the arm `fast`, and no step measures `{0}`"
+    assert found == [
+        (9, "arms", f"{start.format(metrics[0])}; did you mean `weights/output_norm`?"),
+        (9, "arms", f"{start.format(metrics[1])}; did you mean `eval/bpb`?"),
     ]  # fmt: skip
 
 

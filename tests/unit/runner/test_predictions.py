@@ -41,7 +41,9 @@ def test_digests_of_before_the_other_forms_are_what_they_were() -> None:
     plan = synthetic.plan(predictions=told, preregistration=1)
     plan = plan.model_copy(update={"steps": {}})  # as arms had none then
     result = Result(
-        at=synthetic.START, state="done", verdicts=verdicts.judge(plan, synthetic.PLAIN)
+        at=synthetic.START,
+        state="done",
+        verdicts=verdicts.judge(plan, {"eval/bpb": synthetic.PLAIN}),
     )
     assert plan_fingerprint.fingerprint(plan).startswith("4ab6ad5fb06044e797094dcc9644ed87")
     assert synthetic.execution(plan).digest().startswith("5224694b1f22dbc1e16aac88176b480e")
@@ -104,6 +106,12 @@ def test_each_form_is_a_sentence_about_its_arms(
         ({"arm": "a", "smaller": list("abc"), "axis": "tokens"}, "smaller", "the `arm` itself"),
         ({"arm": "a", "versus": "e", "smaller": list("bcd")}, "versus", "cannot stand beside"),
         ({"smaller": list("bcd"), "axis": "tokens"}, "arm", "is missing"),
+        ({"order": ["a", "b"], "metric": "weights/output_norm"}, "order", "a metric with a direc"),
+        (
+            {"exponent": list("abcd"), "axis": "tokens", "metric": "task/x/accuracy"},
+            "exponent",
+            "needs a loss that falls with size",
+        ),
     ],
 )
 def test_a_prediction_of_no_form_is_refused_at_its_key(

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from runner.history import step_runs
+from runner.schema import metrics
 from runner.schema.record import PlannedStep
 from runner.store.store import Store
 
@@ -14,6 +15,8 @@ LEFT = Callable[[str], None]
 
 
 class Step:
+    do = "evaluate"
+    own = ()
     config: dict[str, Any] = {"tokens": 64, "train": {"num_train_steps": 2}}  # noqa: RUF012
     inputs: dict[str, Any] = {"models": {"train/a": "f"}}  # noqa: RUF012
 
@@ -24,7 +27,7 @@ STEP = cast(PlannedStep, Step)
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> LEFT:
     def leave(text: str) -> None:
-        monkeypatch.setattr(step_runs, "file_of", lambda *_: text.encode())
+        monkeypatch.setattr(step_runs, "file_of", lambda *_, **__: text.encode())
 
     return leave
 
@@ -74,3 +77,33 @@ def test_a_score_that_is_none_is_not_believed(store: Store, left: LEFT, score: s
     left(f'{{"a": {score}}}')
     with pytest.raises(step_runs.UNBELIEVED):
         step_runs.scores_of(store, STEP)
+
+
+def measured(text: str) -> str:
+    return f'{{"a": {text}}}'
+
+
+def test_scores_are_read_by_metric(store: Store, left: LEFT) -> None:
+    left(measured('{"eval/bpb": {"value": 2.5, "items": 9, "standard_error": 0.1}}'))
+    score = metrics.Score(value=2.5, items=9, standard_error=0.1)
+    assert step_runs.measured_of(store, STEP, {}) == {"train/a": {"eval/bpb": score}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"eval/bpb": {"value": NaN}}',
+        '{"eval/bpb": {"value": 1e41}}',
+        '{"eval/bpb": {"value": 1.0, "items": -1}}',
+        '{"eval/bpb": {"value": 1.0, "standard_error": -1.0}}',
+        '{"eval/bpb": {"value": 1.0, "more": 1}}',
+        '{"eval/bpb": 1.0}',
+        '{"Eval bpb": {"value": 1.0}}',
+        '{"task/lexical/accuracy": {"value": 1.0}}',  # no step was planned to measure it
+        "[]",
+    ],
+)
+def test_scores_that_are_none_are_not_believed(store: Store, left: LEFT, text: str) -> None:
+    left(measured(text))
+    with pytest.raises(step_runs.UNBELIEVED):
+        step_runs.measured_of(store, STEP, {})

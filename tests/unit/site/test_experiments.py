@@ -37,7 +37,7 @@ def test_an_experiment_is_read_from_its_question_to_its_discussion(store, tmp_pa
     assert positions == sorted(positions)
     assert "Ten times the rate learns more" in page.text
     assert seal.seal in page.text
-    assert "✓ confirmed eval/bpb of fast minus slow is below −0.05" in page.text
+    assert "✓ confirmed fast beats slow by 0.800 bits per byte" in page.text
     assert "the issue was edited once after it was sealed" in page.text.lower()
     assert "2.620 ± 0.040" in page.text
     execution = synthetic.record.execution_id("1")
@@ -54,7 +54,8 @@ def test_a_refuted_prediction_is_shown_like_a_confirmed_one(store, tmp_path):
     good, bad = (page_of(tmp_path / "site", name) for name in ("7-1", "7-2"))
     assert "confirmed" in good.text
     assert "refuted" in bad.text
-    assert good.tags == bad.tags
+    plain = ([tag for tag in page.tags if tag != "code"] for page in (good, bad))  # arms' names
+    assert next(plain) == next(plain)
     assert good.ids == bad.ids
 
 

@@ -76,7 +76,7 @@ def test_running_again_and_another_design_are_shown_and_score_nothing(store: Sto
     assert {one.entry.execution.id for one in counted} == {first.execution.id}
     assert {one.not_counted for one in found} == {
         None,
-        "a re-run",
+        "it is a re-run",
         "exploratory: its design is not the sealed one",
     }
     assert forecasts.forecasters(found)["ada"].n == 2
@@ -115,7 +115,7 @@ def test_the_lab_is_scored_as_a_forecaster_by_how_many_of_its_intervals_held(
     foretold(store, "2", 2.3, "B")
     foretold(store, "3", 2.6, "A")
     told = forecasts.foretold(read_lab(store))
-    assert [one.not_counted for one in told] == ["a re-run", None, None]
+    assert [one.not_counted for one in told] == ["it is a re-run", None, None]
     (found,) = forecasts.coverage(told)
     assert (found.level, found.n, found.inside) == (0.9, 2, 1)
     build(store, tmp_path / "site")

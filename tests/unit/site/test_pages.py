@@ -89,8 +89,9 @@ def test_the_front_page_shows_what_runs_was_judged_and_is_wished_for(filled, tmp
     page = Page(tmp_path / "site" / "index.html")
     assert "A longer run running since" in page.text
     assert "Does weight decay matter? #3 , asked by ada" in page.text
-    assert "✓ confirmed eval/bpb of fast minus slow is below −0.05 80 % sure" in page.text
-    assert "✗ refuted eval/bpb of fast is within 2 ± 0.2 80 % sure" in page.text
+    assert "✓ confirmed fast beats slow by 0.800 bits per byte (95 % CI" in page.text
+    assert "✗ refuted fast scores 2.620 bits per byte (95 % CI" in page.text
+    assert "Predicted: within 2 ± 0.2, 80 % sure" in page.text
     assert page.text.index("2.620 ± 0.040") < page.text.index("3.420")
     assert f"{HOST}/regatta/lab/issues/3" in page.links
 
@@ -113,9 +114,8 @@ def test_an_executions_page_begins_with_its_verdicts(filled, tmp_path):
     order = ["Verdicts", "Arms", "Training curves", "Hypothesis and design", "Receipt"]
     positions = [text.index(heading) for heading in order]
     assert positions == sorted(positions)
-    assert "eval/bpb of fast minus slow is below −0.05 prediction, 80 % sure" in text
-    assert "n = 3: all below −0.05" in text
-    assert "difference is more than 2 standard errors" in text
+    assert "Predicted: by more than 0.05, 80 % sure" in text
+    assert "fast beats slow by 0.800 bits per byte (95 % CI 0.710 to 0.890, 3 seeds)" in text
 
 
 def test_an_executions_page_holds_the_whole_receipt(filled, tmp_path):

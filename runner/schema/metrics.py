@@ -1,0 +1,173 @@
+"""Metrics: the names of what scores measure, with unit and direction; and a score, as steps of the
+lab write it and as records keep it. Pure.
+
+    eval/bpb             bits per byte on the validation text
+    eval/<part>/bpb      on one part of a mixture
+    task/<name>/<what>   a benchmark
+    weights/<what>       the parameters themselves
+
+The last part of a name says unit and direction (`WHATS`); any other last part has no direction.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from engine.config.fields import refusal
+from runner.lib.base_record import Record
+from runner.lib.bounds import Count, Figure, Size
+from runner.lib.canonical_json import to_json
+from runner.lib.problems import near
+
+MAX_CHARACTERS = 80
+PATTERN = r"^[a-z0-9_.-]+(/[a-z0-9_.-]+)+$"
+BPB = "eval/bpb"
+OUTPUT_NORM = "weights/output_norm"  # Frobenius norm of the output matrix of the lab's Decoder
+MEASURED = "measured.json"  # in the output of a step of the lab that measures models
+
+Direction = Literal["lower", "higher"]
+
+
+class What(NamedTuple):
+    """The unit and direction of a metric."""
+
+    unit: str  # after a number, as " bits per byte"; empty: none
+    short: str  # the same in tables and in sentences with many numbers
+    better: Direction | None  # None: neither is better
+    words: str
+
+
+WHATS = {
+    "bpb": What("bits per byte", "bpb", "lower", "bits per byte"),
+    "loss": What("nats per token", "nats", "lower", "loss"),
+    "accuracy": What("", "", "higher", "share of right answers"),
+    "accuracy_norm": What("", "", "higher", "share of right answers, by probability per byte"),
+    "exact_match": What("", "", "higher", "share of answers that match exactly"),
+    "pass_at_1": What("", "", "higher", "share of tasks solved by the first answer"),
+    "choice_prob_norm": What("", "", "higher", "probability of the right choice among the choices"),
+}
+
+
+class Score(Record):
+    """What a step of the lab measured of one model."""
+
+    value: Figure
+    items: Count | None = None  # what it is a mean over: windows, questions; None: one measurement
+    standard_error: Size | None = None  # of the value, over the items
+    chance: Figure | None = None  # what guessing gives
+
+
+Measured = dict[str, Score]  # by metric
+
+
+def _metric(name: str) -> str:
+    if why := wrong(name):
+        raise refusal("{why}", why=why)
+    return name
+
+
+Metric = Annotated[
+    str,
+    AfterValidator(_metric),
+    WithJsonSchema({"type": "string", "pattern": PATTERN, "maxLength": MAX_CHARACTERS}),
+]
+
+
+def wrong(name: str) -> str:
+    """Why this is not the name of a metric; empty if it is."""
+    if len(name) > MAX_CHARACTERS:
+        return f"is longer than {MAX_CHARACTERS} characters; write a name such as {BPB}"
+    if not re.fullmatch(PATTERN, name):
+        return (
+            f"{name!r} is not a metric; write parts of a–z, 0–9, `_`, `.` and `-` with `/` between "
+            f"them, such as {BPB}"
+        )
+    return ""
+
+
+def what(metric: str) -> What:
+    """Its unit and direction."""
+    last = metric.rpartition("/")[2]
+    return WHATS.get(last, What("", "", None, last.replace("_", " ")))
+
+
+def better(metric: str) -> Direction | None:
+    """Which of two scores is better: the lower, the higher, or neither."""
+    return what(metric).better
+
+
+def is_loss(metric: str) -> bool:
+    """Whether it falls towards a floor as L = a·C^(−b) + c does, so that a law may be fitted."""
+    return metric.rpartition("/")[2] in ("bpb", "loss")
+
+
+def words(metric: str) -> str:
+    """What it measures, as a clause: `bits per byte on the validation text; lower is better`."""
+    family, *between, _ = metric.split("/")
+    subject = what(metric).words
+    if metric == OUTPUT_NORM:
+        subject = "Frobenius norm of the output matrix"
+    elif family == "eval":
+        part = f"`{'/'.join(between)}` in " if between else ""
+        subject += f" on {part}the validation text"
+    elif family == "task":
+        subject += f" on the benchmark `{'/'.join(between)}`"
+    found = better(metric)
+    return f"{subject}; {found} is better" if found else f"{subject}; neither side is better"
+
+
+def of_part(part: str, what: str = "bpb") -> str:
+    """The metric of one part of a mixture."""
+    return f"eval/{part}/{what}"
+
+
+def never(metric: str) -> str:
+    """Why no step of the lab could measure this metric, with the near miss; empty if one might."""
+    family, *between, last = metric.split("/")
+    whats = WHATS if family == "task" else ("bpb", "loss") if between else ("bpb",)
+    if metric in (BPB, OUTPUT_NORM) or (between and family in ("eval", "task") and last in whats):
+        return ""
+    known = ["/".join((family, *between, name)) for name in whats] + [BPB, OUTPUT_NORM]
+    meant = near(metric, known) or (
+        f"; it measures {BPB}, eval/<part>/bpb of a mixture's part, task/<name>/<what> of a "
+        f"benchmark, and {OUTPUT_NORM}"
+    )
+    return f"the lab measures no `{metric}`{meant}"
+
+
+def unknown(metric: str, measured: Iterable[str]) -> str:
+    """That no step measures this metric, with the near miss, as a clause."""
+    measured = list(measured)
+    listed = ", ".join(f"`{one}`" for one in measured[:8]) + (", …" if len(measured) > 8 else "")
+    words = f"no step measures `{metric}`"
+    return words + (near(metric, measured) or f"; it measures {listed or 'nothing'}")
+
+
+def at_chance(score: Score, interval: tuple[float, float]) -> bool:
+    """Whether an interval of a score includes what guessing gives."""
+    return score.chance is not None and interval[0] <= score.chance <= interval[1]
+
+
+def score(
+    value: float,
+    items: int | None = None,
+    standard_error: float | None = None,
+    chance: float | None = None,
+) -> Score | None:
+    """A score; None if the value is not finite, as of a model that diverged."""
+    if not math.isfinite(value):
+        return None
+    return Score(value=value, items=items, standard_error=standard_error, chance=chance)
+
+
+def written(measured: Mapping[str, Mapping[str, Score | None]]) -> bytes:
+    """The content of `measured.json`: {label: {metric: score}}, without scores that are None."""
+    return to_json(
+        {
+            label: {name: one.model_dump(mode="json") for name, one in of.items() if one}
+            for label, of in measured.items()
+        }
+    )

@@ -1,0 +1,59 @@
+"""Which metrics a graph of steps measures of each model, before anything runs. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from runner.schema import metrics, step_graph
+from runner.spec.step_types import BUILT_IN, MODEL
+
+
+class StepLike(Protocol):
+    """A step of a plan or a node of a graph."""
+
+    @property
+    def do(self) -> str: ...
+    @property
+    def own(self) -> tuple[str, ...]: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @property
+    def inputs(self) -> Mapping[str, Iterable[str]]: ...  # {input: the steps}
+
+
+def measures(step: StepLike) -> bool:
+    """Whether the lab's own code, outside of every box, measures models in this step. Only then
+    are its numbers scores."""
+    built_in = BUILT_IN.get(step.do)
+    if built_in is None or built_in.measures is None or "models" not in step.inputs:
+        return False
+    return not step.own or step.do in step_graph.ASKS_MODELS
+
+
+def of_graph(steps: Mapping[str, StepLike]) -> dict[str, tuple[str, ...]]:
+    """{step that makes a model: the metrics that will be measured of it, in the order of steps}."""
+    found: dict[str, dict[str, None]] = {}
+    for step in steps.values():
+        if measures(step):
+            for model in step.inputs["models"]:
+                found.setdefault(model, {}).update(dict.fromkeys(of_model(step, model, steps)))
+    return {model: tuple(of) for model, of in found.items()}
+
+
+def of_model(step: StepLike, model: str, steps: Mapping[str, StepLike]) -> Iterator[str]:
+    """The metrics that one step measures of one of its models."""
+    built_in = BUILT_IN[step.do]
+    assert built_in.measures
+    yield from built_in.measures(step.config)
+    if step.do != "evaluate":
+        return
+    parts = [
+        part
+        for name in step.inputs.get("tokens", ())
+        if name in steps and steps[name].do == "mix"
+        for part in steps[name].inputs
+    ]
+    yield from map(metrics.of_part, parts if len(parts) > 1 else ())
+    made = steps.get(model)
+    is_built_in = made and made.do in BUILT_IN and BUILT_IN[made.do].makes == MODEL
+    if made and is_built_in and "model" not in made.config.get("own", {}):
+        yield metrics.OUTPUT_NORM
