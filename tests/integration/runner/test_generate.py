@@ -81,19 +81,13 @@ def test_an_own_model_says_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> No
     )
 
 
-def test_a_prompt_that_leaves_no_room_is_refused_with_its_length(tmp_path: Path) -> None:
+def test_a_prompt_that_leaves_no_room_is_refused_where_it_is_declared() -> None:
     long = LABS.replace('"import os, "', f'"{"é" * 30}"')
     with pytest.raises(BadExperiment) as it:
         declaration.parse(long, "experiment.yaml")
     [problem] = it.value.problems
     assert (problem.line, problem.field) == (8, "samples.prompts.1")
     assert "with 12 tokens after it, it is longer than the context of a model, 64" in str(problem)
-    bpe = long.replace("{source: stdlib}", "{source: stdlib, tokenizer: bpe, vocab_size: 300}")
-    bpe = bpe.replace("seq_len: 64}", "seq_len: 64, vocab_size: 300}")
-    with pytest.raises(MakingFailed, match=r"prompt 1 has \d+ tokens, and with 12 more .* of 64"):
-        completions(tmp_path / "labs", Store(tmp_path / "store"), bpe)
-    with pytest.raises(BadExperiment, match="with 64 tokens after it, it is longer"):
-        declaration.parse(bpe.replace("tokens: 12", "tokens: 64"), "experiment.yaml")
 
 
 GRAPH = """\
@@ -116,21 +110,29 @@ steps:
 """
 
 
+def test_a_prompt_of_unknown_length_is_refused_when_that_is_known(tmp_path: Path) -> None:
+    bpe = GRAPH.replace("tokens: bytes", "tokens: bpe").replace("def ", "def é")
+    bpe = bpe.replace("seq_len: 64", "seq_len: 64, vocab_size: 300")
+    with pytest.raises(BadExperiment, match="with 64 tokens after it, it is longer"):
+        declaration.parse(bpe.replace("tokens: 8", "tokens: 64"), "experiment.yaml")
+    with pytest.raises(MakingFailed, match=r"prompt 0 has \d+ tokens, and with 63 more .* of 64"):
+        completions(tmp_path, Store(tmp_path / "store"), bpe.replace("tokens: 8", "tokens: 63"))
+
+
 def test_a_model_is_asked_with_the_tokenizer_of_its_training(tmp_path: Path) -> None:
     words = "the tokenizer has 300 tokens and a model's vocab_size is 256"
     with pytest.raises(MakingFailed, match=words):
         completions(tmp_path / "graph", Store(tmp_path / "store"), GRAPH)
 
 
-@pytest.mark.parametrize("isolation", ["bubblewrap", "own machine"])
 def test_a_model_without_probabilities_says_nothing(
-    tmp_path: Path, isolation: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nan = 'params["table"]["w"][tokens] * jax.numpy.where((tokens == 0).any(), jax.numpy.nan, 1)'
     monkeypatch.setitem(globals(), "OWN", OWN.replace('params["table"]["w"][tokens]', nan))
     graph = GRAPH.replace("tokens: bpe", "tokens: bytes")
     with pytest.raises(MakingFailed, match="a model's logits give no probabilities"):
-        completions(tmp_path / "graph", Store(tmp_path / "store"), graph, executor.Terms(isolation))
+        completions(tmp_path / "graph", Store(tmp_path / "store"), graph)
 
 
 @pytest.mark.parametrize(
