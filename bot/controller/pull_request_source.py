@@ -122,6 +122,7 @@ class Declared:
                 source=Source(tree=tree, commit=head),
                 foretold=forecasts.foretell(self.past, plan),
                 spread=self.past.spread(plan),
+                spreads=self.past.spreads(plan, plan.predictions),
                 begun=self.past.begun(repository, plan),
                 other_design=self.past.other_design(repository, plan),
             )

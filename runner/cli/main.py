@@ -129,7 +129,12 @@ def _show_plan(
             out.print()
     past = Past(opened) if opened else None
     predictions = past.predictions(planned) if past else ()
-    told = power.told(planned, predictions, past.spread(planned) if past else None)
+    told = power.told(
+        planned,
+        predictions,
+        past.spread(planned) if past else None,
+        past.spreads(planned, predictions) if past else {},
+    )
     besides = overhead.learned(opened)
     out.print(terminal.plan_view(planned, Group(*held, *told), stands, besides))
     if opened:
@@ -273,6 +278,7 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
     if execution.plan.data is None:
         scores = provenance.account(store, execution).scores
         out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
+        out.print(*execution_view.all_scores(execution.plan, runs))
     else:
         out.print(terminal.result_view(facts, runs))
     for name, log in provenance.logs(store, execution).items():

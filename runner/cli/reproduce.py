@@ -24,6 +24,7 @@ from runner.isolation import bubblewrap
 from runner.planning import code_digest, planned_steps, planner
 from runner.publish import step_summary
 from runner.schema import record, step_graph
+from runner.schema.metrics import BPB
 from runner.schema.record import Execution, Isolated, Plan
 from runner.schema.step_graph import a_few
 from runner.store.store import Store, StoreError
@@ -122,6 +123,8 @@ def _made(store: Store, account: Account) -> dict[str, run_comparison.Made]:
     found = {}
     for name, step in account.execution.plan.steps.items():
         figures = {model: score.bpb for model, score in account.scores.get(name, {}).items()}
+        for model, scores in account.measured.get(name, {}).items():
+            figures |= {f"{model}, {x}": of.value for x, of in scores.items() if x != BPB}
         if step.do == "train":
             with suppress(*step_runs.UNBELIEVED):
                 losses = step_runs.losses_of(store, step)

@@ -78,6 +78,7 @@ def _script(whole: Callable[[], Entry], at: int) -> str:
         else "",
         "figures": {
             "eval/bpb": run.evaluated.bpb if run.evaluated else None,
+            **{metric: score.value for metric, score in run.measured.items()},
             "parameters": planned.parameters,
             "tokens": run.tokens,
             "model FLOPs": run.model_flops,
