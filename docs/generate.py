@@ -31,7 +31,7 @@ from engine.config.schema import (
     TrainConfig,
 )
 from runner.schema import record
-from runner.spec import json_schema, step_types
+from runner.spec import json_schema, model_steps, step_types
 from runner.spec.benchmarks import Benchmark
 from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
@@ -57,7 +57,7 @@ PARTS = {
     "compute": ComputeConfig,
     "mesh": MeshConfig,
     "eval": EvalConfig,
-    "samples": step_types.Generate,
+    "samples": model_steps.Generate,
     "benchmarks": Benchmark,
     "resources": Asked,
     "speedrun": record.Speedrun,

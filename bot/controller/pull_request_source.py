@@ -224,11 +224,10 @@ def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
 
 
 def _texts(graph: Graph, files: Tree) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
-    """The experiment's own texts, each with the place that names it."""
+    """The experiment's own texts, prompts and tasks, each with the place that names it."""
     for name, node in graph.nodes.items():
-        source = str(node.config["source"]) if node.do == "tokenize" else ""
-        if source in files and not planned_steps.is_known(source):
-            yield [source], graph.source(name)
+        if named := [one for one in planned_steps.files_of(node) if one in files]:
+            yield named, graph.source(name)
 
 
 def _is_results(path: str) -> bool:

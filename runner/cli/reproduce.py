@@ -96,8 +96,8 @@ def _fresh(opened: Store, before: Execution, into: str | None, stack: ExitStack)
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             fresh = Store(place)
         code = planner.code_folder(before.plan)
-        texts = filter(None, map(planner.text_folder, before.plan.steps.values()))
-        for place in dict.fromkeys((code, *texts)):
+        kept = filter(None, map(planner.kept_folder, before.plan.steps.values()))
+        for place in dict.fromkeys((code, *kept)):
             for entry in opened.walk(place):
                 fresh.create(entry.name, opened.require(entry.name))
         own = fresh.fetch(code) if fresh.list(code) else fresh.local(code)

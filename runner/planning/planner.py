@@ -146,15 +146,23 @@ def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
 
 def keep(store: Store, plan: Plan, folder: Path) -> None:
     """Copy the own modules and texts to where the jobs find them. Raises BadExperiment if they have
-    changed since they were planned."""
+    changed since they were planned, or if the store lacks an imported model."""
     files = _own_code(plan.steps, folder, plan.compiled)
     same = _digest(files) == plan.code_sha256
     texts = {}
-    for step in plan.steps.values():
-        if place := text_folder(step):
-            texts[place] = found = _texts(step, folder)
-            digests = {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
-            same &= digests == _text_digests(step)
+    missing = []
+    for name, step in plan.steps.items():
+        if not (place := kept_folder(step)):
+            continue
+        if step.do == "import":
+            if not store.list(place):
+                missing.append(_not_imported(str(folder), name, step))
+            continue
+        texts[place] = found = _texts(step, folder)
+        digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
+        same &= digests == _text_digests(step)
+    if missing:
+        raise BadExperiment(missing)
     if not same:
         words = "its own files were edited while it was planned; plan again"
         raise BadExperiment([Problem(str(folder), None, "", words)])
@@ -187,16 +195,35 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
-def text_folder(step: PlannedStep) -> str | None:
-    """The folder in the store of the texts that a step names by files: that of a `tokenize` step,
-    and the tasks of a `benchmark` step. None if there are none.
+def kept_folder(step: PlannedStep) -> str | None:
+    """The folder in the store, named by digest, with the texts that a step names by files (that of
+    a `tokenize` step, the tasks of a `benchmark` step), or with the model of an `import` step. None
+    if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
+    if step.do == "import":
+        return model_folder(step.config["sha256"])
     if not (digests := _text_digests(step)):
         return None
     if step.do == "tokenize":
         return f"texts/{digests['train']}-{digests['validation']}"
     return f"texts/{hashlib.sha256(to_json(digests)).hexdigest()}"
+
+
+def model_folder(sha256: str) -> str:
+    """The folder in the store of the model whose files have this digest."""
+    return f"models/{sha256}"
+
+
+def _not_imported(called: str, name: str, step: PlannedStep) -> Problem:
+    model = step.config["model"]
+    return Problem(
+        called,
+        None,
+        f"steps.{name}.config.sha256",
+        f"the store has no model with the digest {step.config['sha256'][:16]}…; whoever runs the "
+        f"lab fetches it with `regatta import {model}`, which prints the digest",
+    )
 
 
 def _text_digests(step: PlannedStep) -> dict[str, str]:

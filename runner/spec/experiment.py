@@ -21,7 +21,8 @@ from runner.schema.record import ARM_NAME, Resources, Speedrun
 from runner.spec import ladder
 from runner.spec.benchmarks import Benchmark
 from runner.spec.ladder import Ladder
-from runner.spec.step_types import INIT, Generate
+from runner.spec.model_steps import Generate
+from runner.spec.step_types import INIT
 from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
 
 MAX_RUNS = 256

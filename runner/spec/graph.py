@@ -19,11 +19,11 @@ from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import initial_models, step_checks
 from runner.spec.experiment import Experiment
+from runner.spec.model_steps import Generate
 from runner.spec.step_types import (
     BUILT_IN,
     FUNCTION,
     INIT,
-    Generate,
     Tokenize,
     Train,
     own_of,
@@ -82,8 +82,9 @@ class Graph:
         return self.experiment.place(step, inside, Point(label))
 
     def source(self, node: str) -> Path:
-        """Where the file names the text of a `tokenize` node."""
-        return self.place(node, ("config", "source"))
+        """Where the declaration names the files that a node reads: a text, prompts, or tasks."""
+        keys = {"generate": "file", "benchmark": "tasks"}
+        return self.place(node, ("config", keys.get(self.nodes[node].do, "source")))
 
 
 def written_out(

@@ -36,6 +36,7 @@ from runner.schema import metrics
 from runner.schema.own_model import Options, OwnModel
 from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark
+from runner.spec.model_steps import Export, Generate, Import
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -67,7 +68,7 @@ class Tokenize(Config):
     tokenizer: Literal["byte", "bpe", "given"] = Field(
         default="byte",
         description="a token is a byte; a byte-level BPE trained on the spot; or that of the token "
-        "store that is the input `tokenizer`",
+        "store or the imported model that is the input `tokenizer`",
     )
     vocab_size: Count | None = Field(
         default=None, validate_default=True, description="bpe only: most tokens it may have"
@@ -202,42 +203,6 @@ class Evaluate(EvalConfig):
     """Scores trained models: bits per byte on the validation tokens."""
 
 
-Text = Annotated[str, Field(min_length=1, max_length=20_000)]
-
-
-class Generate(Config):
-    """Has trained models continue prompts."""
-
-    # YAML gives a list, the field is a tuple: so these are not strict.
-    prompts: tuple[Text, ...] = Field(
-        min_length=1, max_length=1000, strict=False, description="texts to continue"
-    )
-    tokens: Count = Field(default=64, description="maximum length of a completion")
-    temperature: float = Field(
-        default=1.0, ge=0, le=100, description="0: always the most likely token"
-    )
-    top_k: Count | None = Field(
-        default=None, description="draw only among so many most likely tokens"
-    )
-    top_p: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="draw only among the fewest most likely tokens that have this probability "
-        "together",
-    )
-    stop: tuple[Text, ...] = Field(
-        default=(), strict=False, description="texts that end a completion"
-    )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
-        default=(0,),
-        min_length=1,
-        max_length=100,
-        strict=False,
-        description="a completion of each prompt for each seed",
-    )
-
-
 class OverShards(NamedTuple):
     """How several processes run a step on a text of many shards. Each field is a module:function,
     called like a step's own function; the named inputs are added to the step's."""
@@ -251,11 +216,13 @@ class OverShards(NamedTuple):
 # What steps make and take, as errors name it. Own code may make and take anything.
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
 MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
+IMPORTED, EXPORTED = "an imported model", "an exported model"
 TASK_SCORES = "scores of tasks"
 STORES = (TOKENS, MIXTURE)
+MODELS = (MODEL, IMPORTED)
 
 
-KEPT = "kept"  # the input in which a step finds texts of the experiment's folder
+KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
@@ -290,7 +257,7 @@ BUILT_IN = {
     "tokenize": BuiltIn(
         *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
         inputs={},
-        optional={"text": (TEXT,), "tokenizer": (TOKENS,)},
+        optional={"text": (TEXT,), "tokenizer": (TOKENS, IMPORTED)},
         over=ENCODED,
     ),
     "filter": BuiltIn(
@@ -307,27 +274,34 @@ BUILT_IN = {
     "train": BuiltIn(
         *("runner.worker.builtin.train:train", Train, MODEL),
         inputs={"tokens": STORES},
-        optional={INIT: (MODEL,)},
+        optional={INIT: MODELS},
         others=STORES,
         matched=(INIT,),
     ),
     "evaluate": BuiltIn(
         *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
-        inputs={"models": (MODEL,), "tokens": STORES},
+        inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
         measures=lambda _: (metrics.BPB,),  # `runner.spec.measured` adds what depends on its inputs
     ),
     "generate": BuiltIn(
         *("runner.worker.builtin.generate:generate", Generate, COMPLETIONS),
-        inputs={"models": (MODEL,), "tokens": STORES},
+        inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
     ),
     "benchmark": BuiltIn(
         *("runner.worker.builtin.benchmark:benchmark", Benchmark, TASK_SCORES),
-        inputs={"models": (MODEL,), "tokens": STORES},
+        inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
         measures=benchmarks.measures,
     ),
+    "export": BuiltIn(
+        *("runner.worker.builtin.exchange:export_models", Export, EXPORTED),
+        inputs={"models": MODELS, "tokens": STORES},
+        others=(SCORES, TASK_SCORES),
+        sweeps=("models",),
+    ),
+    "import": BuiltIn("runner.worker.builtin.exchange:import_model", Import, IMPORTED, inputs={}),
 }
 
 

@@ -290,7 +290,7 @@ def make(
     receipt: dict[str, str] = {}
     if step.inputs:
         receipt[READ] = read_by(store, step, steps)
-    folder = planner.text_folder(step)  # if the text is the experiment's own
+    folder = planner.kept_folder(step)
     kept: dict[str, str | dict[str, str]] = {KEPT: str(store.fetch(folder))} if folder else {}
 
     def build(out: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.data.token_store import WrongTokens
+from engine.data.sampling import apportion
+from engine.data.token_store import TokenStore, WrongTokens
 from engine.data.tokenize import Tokenizer
 from engine.model.generation import Completion, Prompt, Sampling
 from engine.training.evaluate import CannotScore
@@ -34,7 +35,8 @@ def generate(
     (sampling aside), and why it ended. Raises WrongTokens, CannotScore and BadOwnCode."""
     models, tokens = inputs["models"], inputs["tokens"]
     assert isinstance(tokens, Path)
-    tokenizer = next(iter(parts_of(tokens, "validation").values()))[0].tokenizer()
+    stores = [store for store, _ in parts_of(tokens, "validation").values()]
+    tokenizer = stores[0].tokenizer()
     every = models.items() if isinstance(models, Mapping) else [("", models)]
     said = {label: planned_model(ask, label, folder) for label, folder in every}
     sampling = Sampling(*(config[key] for key in Sampling._fields))
@@ -42,14 +44,15 @@ def generate(
     _check_size(tokenizer, said)
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
-        prompts = _prompts(config, tokenizer, int(said[label].config["seq_len"]))
+        context = int(said[label].config["seq_len"])
+        texts = _texts(config, tokenizer, stores, context)
+        prompts = _prompts(config, [ids for _, ids in texts], context)
         about = partial(_completions, prompts, config["tokens"], sampling)
         made, _ = answered(said[label], folder, functions, ask, about)
-        texts = [text for _ in config["seeds"] for text in config["prompts"]]
         lines[label] = [
-            {"model": label, "prompt": text, "seed": prompt.seed}
-            | _ended(tokenizer, completion, config["stop"])
-            for text, prompt, completion in zip(texts, prompts, made, strict=True)
+            {"model": label, "prompt": texts[prompt.number][0], "seed": prompt.seed}
+            | ended(tokenizer, completion, config["stop"])
+            for prompt, completion in zip(prompts, made, strict=True)
         ]
     with (out / "completions.jsonl").open("w", encoding="utf-8") as file:
         for line in (line for label, _ in every for line in lines[label]):
@@ -67,9 +70,40 @@ def _check_size(tokenizer: Tokenizer, said: Mapping[str, trained.Planned]) -> No
         )
 
 
-def _prompts(config: Mapping[str, Any], tokenizer: Tokenizer, context: int) -> list[Prompt]:
+def _texts(
+    config: Mapping[str, Any], tokenizer: Tokenizer, stores: Sequence[TokenStore], context: int
+) -> list[tuple[str, np.ndarray]]:
+    """Each prompt with its tokens: those that are written, then those of the validation text, an
+    equal share of each of its parts. Raises WrongTokens."""
+    written = config["prompts"]
+    found = list(zip(written, tokenizer.encode_batch(written), strict=True))
+    shares = apportion([1] * len(stores), config["held_out"])
+    for store, share in zip(stores, shares, strict=True):
+        for ids in _beginnings(store, share, config["held_out_tokens"], context):
+            found.append((tokenizer.decode([int(token) for token in ids]), ids))
+    return found
+
+
+def _beginnings(store: TokenStore, count: int, length: int, window: int) -> list[np.ndarray]:
+    """The first `length` tokens of the first `count` documents that are as long; of windows, if
+    there are fewer such documents. Raises WrongTokens."""
+    offsets = np.concatenate(list(store.offsets_in_parts()))
+    starts = offsets[:-1][np.diff(offsets) >= length][:count]
+    if len(starts) < count:
+        last = int(offsets[-1]) - length
+        starts = np.arange(0, max(last + 1, 0), window)[:count]
+    if len(starts) < count:
+        raise WrongTokens(
+            f"the validation text has {int(offsets[-1]):,} tokens, too few for {count:,} prompts; "
+            "lower `held_out`"
+        )
+    return [np.asarray(store.read(slice(int(at), int(at) + length))) for at in starts]
+
+
+def _prompts(
+    config: Mapping[str, Any], encoded: Sequence[np.ndarray], context: int
+) -> list[Prompt]:
     """One for each seed and prompt. Raises WrongTokens."""
-    encoded = tokenizer.encode_batch(config["prompts"])
     for number, ids in enumerate(encoded):
         if not 0 < len(ids) <= context - config["tokens"]:
             raise WrongTokens(
@@ -89,7 +123,7 @@ def _completions(
     return model.generate(prompts, count, sampling)
 
 
-def _ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict[str, Any]:
+def ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict[str, Any]:
     """The completion up to the end of its document or a stop string, neither of them included."""
     ids, why = [int(token) for token in made.tokens], "length"
     if tokenizer.end_of_document in ids:

@@ -123,7 +123,7 @@ WRONG = {
         SHORT + "speedrun: {track: small-cost, author: {}}",
         "$.speedrun: ",
     ),
-    "samples without prompts": (SHORT + "samples: {tokens: 8}", "$.samples: "),
+    "samples with a slip": (SHORT + "samples: {prompt: [a]}", "$.samples: "),
     "benchmarks without tasks": (SHORT + "benchmarks: {items: 8}", "$.benchmarks: "),
     "steps beside arms": (STEPS + "arms: {a: {}}", "$: "),
     "a step that does nothing": (STEPS.replace("do: train", "seeds: [0]"), "$.steps.train: "),
