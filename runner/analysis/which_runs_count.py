@@ -255,7 +255,7 @@ def _edits(registration: Registration) -> Deviation | None:
         return None
     last, times = edits[-1], "once" if len(edits) == 1 else f"{len(edits)} times"
     when = f"{last.at:%Y-%m-%d %H:%M:%S} UTC"
-    words = f"the issue was edited {times} after it was sealed ({when})"
+    words = f"the issue was edited {times} after it was sealed (last edit: {when})"
     between = {edit.text_sha256 for edit in edits} - {last.text_sha256, seal.text_sha256}
     also = " There were other versions in between; the records have them." if between else ""
     if last.text_sha256 == seal.text_sha256:

@@ -227,12 +227,12 @@ def version() -> str:
 
 def _held(limits: Limits, controllers: Iterable[str]) -> str:
     """For a receipt: the limits and what enforces them."""
-    grouped = "by a control group"
+    grouped = "by cgroups"
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
     unfiltered = "" if seccomp.program() else ", system calls not filtered"
     return (
-        f"{version()}, no network{unfiltered}; memory {limits.most_memory()} B {memory}, "
+        f"{version()}, no network{unfiltered}; limits: memory {limits.most_memory()} B {memory}, "
         f"tasks {limits.tasks} {tasks}, file {limits.file} B by the kernel, "
         f"written {limits.written} B watched, "
         f"{limits.seconds:g} s watched, printed {limits.printed} B kept"

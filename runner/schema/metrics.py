@@ -116,7 +116,11 @@ def words(metric: str) -> str:
     elif family == "task":
         subject += f" on the benchmark `{'/'.join(between)}`"
     found = better(metric)
-    return f"{subject}; {found} is better" if found else f"{subject}; neither side is better"
+    return (
+        f"{subject}; {found} is better"
+        if found
+        else f"{subject}; neither higher nor lower is better"
+    )
 
 
 def of_part(part: str, what: str = "bpb") -> str:

@@ -79,7 +79,7 @@ def test_predictions_about_any_metric_are_sealed_judged_and_shown(lab: Lab, tmp_
     pull = proposed(lab, {"experiment.yaml": MIXED})
     plan = lab.last(pull)
     assert (
-        "The lab will measure of each trained model: `eval/bpb`, `eval/docs/bpb`, "
+        "For each trained model, the lab will measure: `eval/bpb`, `eval/docs/bpb`, "
         "`eval/news/bpb`, `weights/output_norm`."
     ) in plan
     assert "By `eval/docs/bpb`: Power unknown" in plan

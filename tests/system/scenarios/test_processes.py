@@ -150,7 +150,7 @@ def test_a_bot_killed_in_the_middle_of_training_finishes_the_story_in_its_next_l
         with a_bot(store, url, port, ray):
             wait_for("the result", lambda: said(pull, "<summary>Receipt"), 200)
             wait_for("the label", lambda: labels() == ["experiment: done"])
-            wait_for("the verdict", lambda: said(1, "Scores, curves and receipt"))
+            wait_for("the verdict", lambda: said(1, "shows the scores, the curves"))
             wait_for("its records on a branch", lambda: list(store.glob("records/witnessed/*")))
 
     tip = sandbox.world.git.ref("refs/heads/regatta-records")

@@ -119,7 +119,7 @@ def test_a_second_plan_says_what_is_cached_and_what_has_changed_and_why(lab: Lab
     lab.say("grace", proposed(lab, {"experiment.yaml": BUILT_IN}), "/run")
     warmer = BUILT_IN.replace("0.0003", "0.001")
     plan = lab.last(proposed(lab, {"experiment.yaml": warmer}, "warmer"))
-    assert "**6 steps** (3 cached, 3 changed) · 2 to train, " in plan
+    assert "**6 steps** (3 cached, 3 changed) · 2 training runs, " in plan
     row = "| `train/slow,seed=0` | `train` | tokens | changed |"
     assert f"{row} train.learning\\_rate 0.0003 → 0.001 |" in plan
     assert "input models: train/slow,seed=0, train/slow,seed=1 changed" in plan
