@@ -13,7 +13,8 @@ from runner.schema import step_graph
 from runner.schema.record import Plan, PlannedStep, Resources
 
 TIMES = 4  # multiple of the expected time
-COUNTED = ("train", "tokenize", "evaluate", "generate")  # steps that are fast or have an estimate
+# Steps that are fast or have an estimate.
+COUNTED = ("train", "tokenize", "conversations", "evaluate", "generate")
 LEAST = 3600.0  # seconds
 
 

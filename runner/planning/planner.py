@@ -26,6 +26,7 @@ from runner.schema.record import (
 )
 from runner.spec import declaration, ladder
 from runner.spec.graph import Graph
+from runner.spec.step_types import SOURCED
 from runner.store.store import Store
 
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
@@ -188,11 +189,10 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 
 def text_folder(step: PlannedStep) -> str | None:
-    """The folder in the store of the text that a `tokenize` step names by a file; None for other
-    steps.
+    """The folder in the store of the text that a step names by a file; None for other steps.
 
     The standard library and the lab's texts are on every machine and are not copied."""
-    if step.do != "tokenize" or is_known(step.config["source"]):
+    if step.do not in SOURCED or is_known(step.config["source"]):
         return None
     sha256 = step.config["sha256"]
     return f"texts/{sha256['train']}-{sha256['validation']}"

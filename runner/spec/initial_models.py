@@ -2,7 +2,7 @@
 
 If it is a sweep, the step trains once for each point of it: the point `low,seed=0` of `pretrain` is
 continued by `tune/tune,low,seed=0`, with the same seed. The first part of the name is the step's
-own: its name, or its point if it is a sweep, too."""
+own: its name, or its point if it is a sweep, too. If only the seed varies, it is left out."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ def spread(steps: Mapping[str, Step]) -> tuple[dict[str, Step], Origins]:
             models = step_graph.points(source.sweep, source.seeds)
             for mine, own in step_graph.points(step.sweep, step.seeds).items():
                 for theirs, values in models.items():
-                    label = _joined(mine or name, theirs)
+                    label = _joined(name, mine, theirs)
                     seed = {"seed": values["seed"]} if "seed" in values else {}
                     points.append({"name": label, **own, **seed})
                     origins[name][label] = theirs
@@ -51,11 +51,13 @@ def _continued(step: Step, steps: Mapping[str, Step]) -> set[str]:
     return {of} if step.do == "train" and of is not None and of in steps else set()
 
 
-def _joined(mine: str, theirs: str) -> str:
-    """The name of a point, with the seed as its last part."""
-    parts = [*mine.split(","), *theirs.split(",")]
+def _joined(name: str, mine: str, theirs: str) -> str:
+    """The name of a point, with the seed as its last part. If only the seed varies, the seed."""
+    parts = [*filter(None, mine.split(",")), *theirs.split(",")]
     seeds = [part for part in parts if part.startswith("seed=")]
-    return ",".join([part for part in parts if part not in seeds] + seeds[-1:])
+    others = [part for part in parts if part not in seeds]
+    first = [name] if others and not mine else []
+    return ",".join([*first, *others, *seeds[-1:]])
 
 
 def of_step(step: Step, steps: Mapping[str, Step]) -> Said:

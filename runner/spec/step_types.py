@@ -87,6 +87,56 @@ class Tokenize(Config):
         return size
 
 
+Label = Literal["assistant", "tool_call", "observation", "patch", "outcome", "final"]
+
+
+class Conversations(Config):
+    """Turns conversations into tokens, each with a label, to train on what the assistant says."""
+
+    source: str | None = Field(
+        default=None,
+        pattern=r"\.(jsonl|parquet)$",
+        description="in the place of the input `conversations`: a file of the experiment's folder, "
+        "with `messages` in each line or row; its last 1/32 is for validation",
+    )
+    template: Annotated[str, Field(min_length=1, max_length=20_000)] = Field(
+        description="chatml, llama3, gemma or mistral, or Jinja as in Hugging Face's tokenizers, "
+        "with {% generation %} and {% endgeneration %} around what the assistant says",
+    )
+    labels: tuple[Label, ...] = Field(
+        default=(),
+        strict=False,  # YAML gives a list, the field is a tuple
+        description="what is distinguished from other words of the assistant, such as [tool_call, "
+        "observation, final] in an agent's traces",
+    )
+    max_tokens: Count = Field(description="of one conversation; at most seq_len of the model")
+    longer: Literal["refuse", "drop", "cut"] = Field(
+        default="refuse",
+        description="what happens to longer conversations; cut keeps their beginning",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="of the source's splits; filled in by the plan"
+    )
+
+    @field_validator("template")
+    @classmethod
+    def _marks_what_is_said(cls, template: str) -> str:
+        # Jinja is only imported where there is a template.
+        from engine.data.chat_template import BadTemplate, check
+        from engine.data.chat_templates import TEMPLATES
+
+        if template in TEMPLATES:
+            return template
+        if "{" not in template:
+            words = "there is no template `{name}`; there are {known}, or write Jinja"
+            raise refusal(words, name=template[:40], known=", ".join(TEMPLATES))
+        try:
+            check(template)
+        except BadTemplate as error:
+            raise refusal("{words}", words=str(error)) from error
+        return template
+
+
 class Mix(Config):
     """Mixes token stores, whose names the author chooses."""
 
@@ -162,6 +212,14 @@ class Train(Config):
     options: Options = Options()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(default=0, ge=0, lt=2**31)
+    loss_on: tuple[Label, ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,  # YAML gives a list, the field is a tuple
+        exclude_if=lambda labels: labels is None,  # old plans have no such key
+        description="of conversations: the labels whose tokens are trained on; all that the "
+        "assistant says if left out",
+    )
     init: Init | None = Field(
         default=None,
         exclude_if=lambda init: init is None,  # old plans have no such key
@@ -248,10 +306,12 @@ class OverShards(NamedTuple):
 
 # What steps make and take, as errors name it. Own code may make and take anything.
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
+CHATS, ROWS = "a store of conversations", "conversations"
 MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
-STORES = (TOKENS, MIXTURE)
+STORES = (TOKENS, MIXTURE, CHATS)
 
 
+SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
 KEPT = "kept"  # the name under which a `tokenize` step finds a text of the experiment
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
@@ -299,6 +359,11 @@ BUILT_IN = {
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "conversations": BuiltIn(
+        *("runner.worker.builtin.conversations:make", Conversations, CHATS),
+        inputs={"tokenizer": (TOKENS,)},
+        optional={"conversations": (ROWS,)},
     ),
     "mix": BuiltIn("runner.worker.builtin.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
     "train": BuiltIn(
