@@ -31,7 +31,8 @@ from engine.config.schema import (
     TrainConfig,
 )
 from runner.schema import record
-from runner.spec import json_schema, step_types
+from runner.spec import json_schema, model_steps, step_types
+from runner.spec.benchmarks import Benchmark
 from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
 from runner.spec.steps import Step
@@ -56,7 +57,8 @@ PARTS = {
     "compute": ComputeConfig,
     "mesh": MeshConfig,
     "eval": EvalConfig,
-    "samples": step_types.Generate,
+    "samples": model_steps.Generate,
+    "benchmarks": Benchmark,
     "resources": Asked,
     "speedrun": record.Speedrun,
     "author": record.Author,
@@ -145,6 +147,7 @@ TOP = {
     "compute": ("[compute](#compute)", ""),
     "eval": ("[eval](#eval)", ""),
     "samples": ("[samples](#samples)", ""),
+    "benchmarks": ("[benchmarks](#benchmarks)", ""),
     "resources": ("[resources](#resources)", "required"),
     "speedrun": ("[speedrun](#speedrun)", ""),
     "seeds": ("list of integer", "`[0]`"),

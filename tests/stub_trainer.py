@@ -19,9 +19,10 @@ from runner.execution.lifecycle import Job
 from runner.execution.ray_jobs import Listed
 from runner.history.step_runs import READ, read_by
 from runner.lib.canonical_json import to_json
-from runner.schema import job_reports, record, step_graph
+from runner.schema import job_reports, metrics, record, step_graph
 from runner.schema.job_reports import AttemptSpec
 from runner.schema.record import run_name
+from runner.spec import measured
 from runner.store import artifacts, digests, scratch_paths
 from runner.store.store import Store
 
@@ -97,6 +98,7 @@ class StubRay:
         *,
         pace: int | None = None,  # steps a job takes at each look; None: all at once
         bpb: Callable[[str, int], float] = steady_bpb,
+        by_metric: Callable[[str, int, str], float] | None = None,  # scores by other metrics
         die_after: dict[str, int] | None = None,  # {"t1": 5}: its job dies after 5 steps
         saves_every: int | None = None,  # steps between two checkpoints; None: as planned
         diverge: dict[str, int] | None = None,  # {"fast.s0": 3}: no finite loss at step 3
@@ -106,6 +108,7 @@ class StubRay:
     ) -> None:
         self.pace = pace
         self.bpb = bpb
+        self.by_metric = by_metric
         self.die_after = die_after or {}
         self.saves_every = saves_every
         self.diverge = diverge or {}
@@ -246,6 +249,8 @@ class StubRay:
                 why = yield from self._train(job, spec, run, out)
             elif step.do == "evaluate":
                 put(out / "scores.json", to_json(self._scores(spec, step)))
+                if self.by_metric:
+                    put(out / metrics.MEASURED, metrics.written(self._measured(spec, step)))
                 yield
             else:
                 put(out / "words.txt", step.fingerprint.encode())
@@ -299,6 +304,25 @@ class StubRay:
                 params_sha256=hashlib.sha256(trained.encode()).hexdigest(),
             ).model_dump()
         return found
+
+    def _measured(
+        self, spec: AttemptSpec, step: record.PlannedStep
+    ) -> dict[str, dict[str, metrics.Score | None]]:
+        """Every planned metric of each model, over 20 items."""
+        assert self.by_metric
+        runs = {name: run for run, name in spec.plan.trained().items()}
+        return {
+            name.partition("/")[2]: {
+                metric: metrics.score(
+                    self.bpb(*runs[name])
+                    if metric == metrics.BPB
+                    else self.by_metric(*runs[name], metric),
+                    *(() if metric == metrics.OUTPUT_NORM else (20, 0.01)),
+                )
+                for metric in measured.of_model(step, name, spec.plan.steps)
+            }
+            for name in step.inputs["models"]
+        }
 
     def _train(
         self, job: StubJob, spec: AttemptSpec, of: tuple[str, int], out: Path

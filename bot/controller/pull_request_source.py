@@ -122,6 +122,7 @@ class Declared:
                 source=Source(tree=tree, commit=head),
                 foretold=forecasts.foretell(self.past, plan),
                 spread=self.past.spread(plan),
+                spreads=self.past.spreads(plan, plan.predictions),
                 begun=self.past.begun(repository, plan),
                 other_design=self.past.other_design(repository, plan),
             )
@@ -223,11 +224,10 @@ def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
 
 
 def _texts(graph: Graph, files: Tree) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
-    """The experiment's own texts, each with the place that names it."""
+    """The experiment's own texts, prompts and tasks, each with the place that names it."""
     for name, node in graph.nodes.items():
-        source = str(node.config["source"]) if node.do == "tokenize" else ""
-        if source in files and not planned_steps.is_known(source):
-            yield [source], graph.source(name)
+        if named := [one for one in planned_steps.files_of(node) if one in files]:
+            yield named, graph.source(name)
 
 
 def _is_results(path: str) -> bool:

@@ -8,7 +8,13 @@ from bot.messages import loss_curves
 from bot.messages.status_comment import HEADLINES, ends, links, page, why_failed
 from bot.messages.templating import listed, say
 from bot.model.thread import Ran, Thread
-from runner.analysis import promotion, run_comparison, verdicts, which_runs_count
+from runner.analysis import (
+    promotion,
+    run_comparison,
+    score_table,
+    verdicts,
+    which_runs_count,
+)
 from runner.analysis.which_runs_count import Registration, Review
 from runner.history import forecasts
 from runner.lib import format
@@ -20,6 +26,7 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
     its preregistration, if it has one."""
     assert ran.result, f"{ran.execution.id} has no result yet"
     plan, scores = ran.execution.plan, verdicts.figures_of(ran.runs)
+    table = score_table.worth_showing(plan, ran.runs)
     return say(
         "result",
         link=page(ran, thread.site),
@@ -35,6 +42,9 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         scored=[run for run in ran.runs if run.evaluated],
         summary=lambda arm: str(verdicts.arm_summary(plan, scores, arm)),
         seeds=lambda arm: _seeds(ran, arm, thread.site),
+        head=score_table.HEAD,
+        scores=table,
+        measured=list(dict.fromkeys(row.metric for row in table)),
         picture=loss_curves.line(thread, ran),
         receipt=_receipt(ran),
         forecasts=list(forecasts.outcomes(ran.execution, scores)),
@@ -97,9 +107,7 @@ def _again(thread: Thread, ran: Ran) -> dict[str, Any] | None:
     first = known.get(ran.execution.reproduces)
     if first is None or ran.result is None or ran.result.state != "done":
         return None
-    before, now = (
-        {run_name(run.arm, run.seed): run.evaluated for run in one.runs} for one in (first, ran)
-    )
+    before, now = ({run_name(run.arm, run.seed): run for run in one.runs} for one in (first, ran))
     found = run_comparison.compare(before, now)
     return {
         "headline": _headline(found),

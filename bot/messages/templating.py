@@ -19,6 +19,7 @@ from runner.lib import format
 from runner.publish import step_summary
 from runner.schema import metrics, prediction_forms
 from runner.schema.record import Result, Verdict
+from runner.spec import measured
 
 MAX_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MAX_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
@@ -124,6 +125,8 @@ _jinja.globals.update(
     tally=tally,
     ended=step_summary.ended,
     pooled=designs.pooled,
+    measures=measured.told,
+    meaning=metrics.words,
 )
 _jinja.filters.update(
     upto=lambda items, most: list(items)[:most],

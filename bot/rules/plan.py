@@ -135,6 +135,7 @@ def _proposed(
         forecasts=found.foretold.forecasts,
         no_forecast=found.foretold.without,
         spread=found.spread,
+        spreads=dict(found.spreads),
         other_design=found.other_design,
         begun=found.begun,
         climbed=climbed,

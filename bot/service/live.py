@@ -114,6 +114,7 @@ def draw(entry: Entry, run: record.Run | None, look: Look, store: Store) -> Draw
             "nodes": partial(provenance_drawn.of_run, entry, run),
             "drawing": provenance_drawn.drawing,
             "log": lambda: told["log"],
+            "samples": lambda: ([], 0, []),  # models are asked when they are trained
         }
     told["rows"] = [_row(entry, one) for one in shown]
     script = f"{path}.js"

@@ -22,7 +22,7 @@ from bot.site.pages.build import build
 from bot.site.pages.templating import look
 from bot.telemetry import logs
 from runner.lib import redact
-from runner.publish import signing, wandb_upload
+from runner.publish import hub, signing, wandb_upload
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ENDS_WITHIN = 10  # seconds for current answers; then the lease must be released
@@ -65,12 +65,16 @@ def create_app(settings: Settings) -> FastAPI:
     rebuild()
     stop = threading.Event()
     thread = threading.Thread(target=loop.run, args=(stop,), name="reconciler")
-    uploads = threading.Thread(target=wandb_upload.keep_uploading, args=(store, stop), daemon=True)
+    uploads = [
+        threading.Thread(target=keep, args=(store, stop), daemon=True)
+        for keep in (wandb_upload.keep_uploading, hub.keep_uploading)
+    ]
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         thread.start()
-        uploads.start()
+        for each in uploads:
+            each.start()
         yield
         stop.set()
         thread.join(timeout=30)

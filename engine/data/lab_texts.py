@@ -79,7 +79,7 @@ def read_text(source: str, folder: Path | None) -> Text:
         return _read_stdlib(Path(sysconfig.get_paths()["stdlib"]))
     if source in SHIPPED:
         return _split_files(source, _shipped_files(source))
-    return _split_file(source, _read_file(source, folder))
+    return _split_file(source, read_file(source, folder))
 
 
 def _read_stdlib(root: Path) -> Text:
@@ -133,7 +133,8 @@ def _stdlib_files(root: Path) -> Iterator[tuple[str, bytes]]:
             yield name, content
 
 
-def _read_file(source: str, folder: Path | None) -> bytes:
+def read_file(source: str, folder: Path | None) -> bytes:
+    """The content of a UTF-8 file of the experiment's folder. Raises BadText."""
     relative = PurePosixPath(source)
     if relative.is_absolute() or ".." in relative.parts or "\0" in source or not relative.parts:
         raise BadText(

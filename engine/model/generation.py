@@ -59,12 +59,12 @@ def generate(
     found = []
     for start in range(0, len(prompts), MAX_BATCH):
         batch = list(prompts[start : start + MAX_BATCH])
-        rows, longest = _bucket(len(batch)), _bucket(max(len(one.tokens) for one in batch))
+        rows, longest = bucket(len(batch)), bucket(max(len(one.tokens) for one in batch))
         padded = batch + [batch[0]] * (rows - len(batch))
         tokens_BP = np.stack([np.pad(p.tokens, (0, longest - len(p.tokens))) for p in padded])
         lengths_B = np.array([len(one.tokens) for one in padded], np.int32)
         tokens_BN, logprobs_BN = _run(
-            decoder, _bucket(count), sampling, params, tokens_BP.astype(np.int32), lengths_B,
+            decoder, bucket(count), sampling, params, tokens_BP.astype(np.int32), lengths_B,
             _keys(padded),
         )  # fmt: skip
         both = zip(np.asarray(tokens_BN), np.asarray(logprobs_BN), strict=True)
@@ -101,7 +101,7 @@ def generate_from(
     return found
 
 
-def _bucket(size: int) -> int:
+def bucket(size: int) -> int:
     """The next power of two."""
     return 1 << (size - 1).bit_length()
 

@@ -33,6 +33,7 @@ FIELDS = {
     "tie_word_embeddings": "tie_word_embeddings",
     "norm_epsilon": "rms_norm_eps",
 }
+CHAT_TEMPLATE = "chat_template.jinja"
 # This class loads a tokenizer.json unchanged; Llama's own class would replace it.
 TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -87,13 +88,14 @@ def export(
     params: Params,
     tokenizer: Tokenizer | None = None,
     *,
+    chat_template: str | None = None,
     dtype: Literal["float32", "bfloat16"] = "float32",
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write the model to the new or empty `folder`, so that transformers' AutoModelForCausalLM
-    loads it: exactly in float32, rounded in bfloat16. AutoTokenizer loads `tokenizer`. Host memory
-    holds one file, of about `shard_bytes`, at a time. This process must be able to address all of
-    `params`. Raises CannotExchange."""
+    loads it: exactly in float32, rounded in bfloat16. AutoTokenizer loads `tokenizer`, with its
+    `chat_template` (Jinja). Host memory holds one file, of about `shard_bytes`, at a time. This
+    process must be able to address all of `params`. Raises CannotExchange."""
     config = _holdable(decoder)
     if problem := difference(params, jax.eval_shape(decoder.init, jax.random.key(0))):
         raise CannotExchange(
@@ -113,10 +115,18 @@ def export(
     _write_tensors(folder, config, params, DTYPES[dtype], shard_bytes)
     if tokenizer is not None:
         tokenizer.save(folder / "tokenizer.json")
-        _write_json(folder / "tokenizer_config.json", TOKENIZER)
+        _write_json(folder / "tokenizer_config.json", TOKENIZER | _special(tokenizer))
+    if chat_template is not None:
+        (folder / CHAT_TEMPLATE).write_text(chat_template, encoding="utf-8")
     ending = tokenizer.end_of_document if tokenizer else None
+    _write_json(folder / "generation_config.json", {"eos_token_id": ending})
     # Last: a folder without it is not taken for a model.
     _write_json(folder / "config.json", _config_json(config, dtype, ending))
+
+
+def _special(tokenizer: Tokenizer) -> dict[str, str]:
+    ending = tokenizer.end_of_document
+    return {} if ending is None else {"eos_token": tokenizer.decode([ending])}
 
 
 def _holdable(decoder: Any) -> ModelConfig:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 
 from engine.config.schema import ModelConfig
+from engine.data.tokenize import BadTokenizer, Tokenizer, load_tokenizer
 from engine.model.decoder import Params
 from engine.training.export import ARCHITECTURES, FIELDS, CannotExchange, tensors
 
@@ -50,10 +51,11 @@ IF_ABSENT: dict[str, dict[str, Any]] = {
 }
 
 
-def read(folder: Path, seq_len: int) -> tuple[ModelConfig, Params]:
-    """Read the model in `folder`, to be trained on windows of `seq_len` tokens. Returns its
-    configuration and float32 parameters (NumPy) for Decoder(config). Stored dtypes may be float32,
-    bfloat16 and float16. Besides the result, memory holds one tensor. Raises CannotExchange."""
+def read(folder: Path, seq_len: int | None) -> tuple[ModelConfig, Params]:
+    """Read the model in `folder`, for windows of `seq_len` tokens; None means as many as it has
+    positions. Returns its configuration and float32 parameters (NumPy) for Decoder(config). Stored
+    dtypes may be float32, bfloat16 and float16. Besides the result, memory holds one tensor. Raises
+    CannotExchange."""
     config = _model_config(folder / "config.json", seq_len)
     try:
         with ExitStack() as stack:
@@ -66,6 +68,23 @@ def read(folder: Path, seq_len: int) -> tuple[ModelConfig, Params]:
         raise CannotExchange(
             f"the safetensors in {folder} cannot be read: {error}; download them again"
         ) from error
+
+
+def read_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer in `folder`, with the token that the model ends a document with; None if there
+    is no tokenizer.json. Raises CannotExchange."""
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    ending = _json(folder / "config.json").get("eos_token_id")
+    if isinstance(ending, list):
+        ending = ending[0] if ending else None
+    try:
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        if type(ending) is not int or not 0 <= ending < tokenizer.vocab_size:
+            return tokenizer
+        return Tokenizer(tokenizer.definition, ending)
+    except BadTokenizer as error:
+        raise CannotExchange(str(error)) from error
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -117,7 +136,8 @@ def _read_tensors(folder: Path, config: ModelConfig, found: dict[str, Any]) -> P
             branch = branch.setdefault(key, {})
         array = array.T if place.turned else array
         if place.layer is None:
-            branch[place.path[-1]] = array.astype(np.float32)
+            # In C order: safetensors would write the bytes of a transposed view as they are.
+            branch[place.path[-1]] = np.ascontiguousarray(array, np.float32)
             continue
         if place.path[-1] not in branch:
             branch[place.path[-1]] = np.empty((config.num_layers, *array.shape), np.float32)
@@ -157,7 +177,7 @@ def _check_names(folder: Path, config: ModelConfig, found: dict[str, Any]) -> No
         )
 
 
-def _model_config(path: Path, seq_len: int) -> ModelConfig:
+def _model_config(path: Path, seq_len: int | None) -> ModelConfig:
     written = _json(path)
     kind = written.get("model_type")
     if kind not in list(ARCHITECTURES):  # may be any value
@@ -176,6 +196,7 @@ def _model_config(path: Path, seq_len: int) -> ModelConfig:
         if type(declared.get(field)) is not int:
             raise CannotExchange(f"{path} has no whole number {field}; download it again")
     longest = declared["max_position_embeddings"]
+    seq_len = longest if seq_len is None else seq_len
     if seq_len > longest:
         raise CannotExchange(
             f"seq_len {seq_len} is longer than the {longest} positions (max_position_embeddings) "

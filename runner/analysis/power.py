@@ -6,9 +6,10 @@ noncentral t distribution with n−1 degrees of freedom (Cohen 1988, 2.5).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import variance
+from types import MappingProxyType
 
 from scipy.integrate import quad
 from scipy.optimize import brentq
@@ -16,6 +17,7 @@ from scipy.special import gammaln, nctdtr, ndtr, stdtrit
 
 from runner.analysis.estimates import figure, two_digits
 from runner.analysis.verdicts import Expectation, parse_expect
+from runner.schema.metrics import BPB
 from runner.schema.record import Plan, Prediction, Spread
 
 SHOWN = 0.8  # the power that counts as enough
@@ -110,11 +112,24 @@ def _apart(spread: Spread, *, between_arms: bool) -> float:
 # ── In words ─────────────────────────────────────────────────────────────────────────────────
 
 
-def told(plan: Plan, predictions: Sequence[Prediction], spread: Spread | None) -> list[str]:
-    """What a plan's design can detect, as sentences: in general, then for each prediction."""
-    found = [known(spread, len(plan.seeds))] if plan.arms else []
+def told(
+    plan: Plan,
+    predictions: Sequence[Prediction],
+    spread: Spread | None,
+    spreads: Mapping[str, Spread] = MappingProxyType({}),
+) -> list[str]:
+    """What a plan's design can detect, as sentences: in general, then for each prediction. `spread`
+    is of `eval/bpb`, and `spreads` by other metrics that predictions name."""
+    by_metric = {**spreads, BPB: spread}
+    named = dict.fromkeys(one.metric for one in predictions) or {BPB: None}
+    found = [
+        ("" if metric == BPB else f"By `{metric}`: ")
+        + known(by_metric.get(metric), len(plan.seeds))
+        for metric in sorted(named, key=lambda metric: metric != BPB)
+        if plan.arms
+    ]
     for n, prediction in enumerate(predictions, 1):
-        if one := of_prediction(prediction, spread, len(plan.seeds)):
+        if one := of_prediction(prediction, by_metric.get(prediction.metric), len(plan.seeds)):
             found.append(f"{'⚠️ ' if one.too_little else ''}Prediction {n}: {one.words}.")
     return found
 

@@ -1,7 +1,7 @@
 """Whether a repetition gave the same result: bit for bit, or within a tolerance. Pure.
 
-Equal bits are guaranteed if the receipts are equal: devices, versions, threads. Otherwise bits per
-byte and training losses may differ by `TOLERANCE`. Other outputs of steps have no tolerance, so a
+Equal bits are guaranteed if the receipts are equal: devices, versions, threads. Otherwise scores
+and training losses may differ by `TOLERANCE`. Other outputs of steps have no tolerance, so a
 step whose inputs have other bits cannot be judged.
 """
 
@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.schema.record import Evaluated, PlannedStep, StepEnd
+from runner.schema.metrics import BPB
+from runner.schema.record import PlannedStep, Run, StepEnd
 
 TOLERANCE = 0.01  # difference in bits per byte and losses that another device or version may cause
+MAX_NAMED = 3  # metrics in a sentence
 
 How = Literal[
     "bit for bit", "within the tolerance", "follows its inputs", "differs", "not comparable"
@@ -27,24 +29,44 @@ class Comparison:
     words: str
 
 
-def compare(
-    before: Mapping[str, Evaluated | None], now: Mapping[str, Evaluated | None]
-) -> dict[str, Comparison]:
-    """How each run of `before` compares this time, by the digest of its parameters and by its bits
-    per byte."""
+def compare(before: Mapping[str, Run], now: Mapping[str, Run]) -> dict[str, Comparison]:
+    """How each run of `before` compares this time, by the digest of its parameters and by its
+    scores."""
     return {name: _compare(one, now.get(name)) for name, one in before.items()}
 
 
-def _compare(before: Evaluated | None, now: Evaluated | None) -> Comparison:
-    if before is None or now is None:
-        words = "no score before" if before is None else "no score now"
+def _compare(before: Run, now: Run | None) -> Comparison:
+    if not before.measured or now is None or not now.measured:
+        words = "no score now" if before.measured else "no score before"
         return Comparison("not comparable", words)
-    if before == now:
-        return Comparison("bit for bit", f"{now.bpb:.4f} bits per byte, same parameters")
-    words = f"{before.bpb:.4f} before, {now.bpb:.4f} now"
-    if abs(now.bpb - before.bpb) <= TOLERANCE * before.bpb:
-        return Comparison("within the tolerance", f"{words}: at most {TOLERANCE:.0%} apart")
-    return Comparison("differs", f"{words}: more than {TOLERANCE:.0%} apart")
+    pairs = {
+        metric: (score.value, now.measured.get(metric)) for metric, score in before.measured.items()
+    }
+    if gone := [metric for metric, (_, later) in pairs.items() if later is None]:
+        return Comparison("not comparable", f"no {gone[0]} now")
+    values = {metric: (then, later.value) for metric, (then, later) in pairs.items() if later}
+    shown = {
+        metric: f"{_named(metric)}{then:.4f} before, {later:.4f} now"
+        for metric, (then, later) in values.items()
+    }
+    if apart := [shown[metric] for metric, of in values.items() if not _within(*of)]:
+        words = f"{'; '.join(apart[:MAX_NAMED])}: more than {TOLERANCE:.0%} apart"
+        return Comparison("differs", words)
+    if before.evaluated == now.evaluated and all(then == later for then, later in values.values()):
+        words = f"the same {', '.join([*values][:MAX_NAMED])}"
+        if now.evaluated:
+            words = f"{now.evaluated.bpb:.4f} bits per byte, same parameters"
+        return Comparison("bit for bit", words)
+    first = next(iter(shown.values()))
+    return Comparison("within the tolerance", f"{first}: at most {TOLERANCE:.0%} apart")
+
+
+def _named(metric: str) -> str:
+    return "" if metric == BPB else f"{metric} "
+
+
+def _within(before: float, now: float) -> bool:
+    return abs(now - before) <= TOLERANCE * abs(before)
 
 
 def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -116,6 +138,6 @@ def _step(before: Made, now: Made, same_bits: bool) -> Comparison:
     words = "; ".join(f"{name} {then:.4f} before, {found:.4f} now" for name, then, found in pairs)
     if same_bits and not differing(one.receipt, other.receipt):
         return Comparison("differs", f"{words}: although devices and versions are the same")
-    if all(abs(found - then) <= TOLERANCE * abs(then) for _, then, found in pairs):
+    if all(_within(then, found) for _, then, found in pairs):
         return Comparison("within the tolerance", f"{words}: at most {TOLERANCE:.0%} apart")
     return Comparison("differs", f"{words}: more than {TOLERANCE:.0%} apart")

@@ -2,7 +2,7 @@
 for each step what it was made from; and the differences between two executions."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from runner.analysis import score_table
 from runner.cli.tables import table
 from runner.execution.aliases import Alias
 from runner.history import step_runs
@@ -19,7 +20,17 @@ from runner.history.provenance import Account, Differences
 from runner.lib.format import between, duration
 from runner.publish.step_summary import ended, ordered, status
 from runner.schema import step_graph
-from runner.schema.record import Evaluated, Execution, Lab, PlannedStep, Result, Source, StepEnd
+from runner.schema.record import (
+    Evaluated,
+    Execution,
+    Lab,
+    Plan,
+    PlannedStep,
+    Result,
+    Run,
+    Source,
+    StepEnd,
+)
 from runner.store.store import Store
 
 DIGITS = 16  # of a digest; `--json` has all
@@ -184,10 +195,17 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
         yield Group(Text(words), _bare((model, f"{score.bpb:.4f}") for model, score in ordered))
 
 
+def all_scores(plan: Plan, runs: Sequence[Run]) -> Iterator[RenderableType]:
+    """Every score by metric and arm, where there is more than `eval/bpb`."""
+    if rows := score_table.worth_showing(plan, runs):
+        yield table(score_table.SHORT, [row.short for row in rows], lines=True)
+
+
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:
     """The scores, and the outputs of the last steps."""
     plan = account.execution.plan
     yield from scores_view(account.scores)
+    yield from all_scores(plan, account.runs)
     if not plan.steps:
         rows = (
             (
@@ -202,7 +220,7 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
         yield Text(f"{name}: {words}", style="red")
     needed = {other for step in plan.steps.values() for other in step.needs}
     for name in account.files:
-        if name not in needed and name not in account.scores:
+        if name not in needed and name not in {*account.scores, *account.measured}:
             yield from _excerpts(store, account, name)
 
 
@@ -228,7 +246,7 @@ def difference_view(found: Differences, before: str, after: str) -> Group:
     parts: list[RenderableType] = []
     if found.figures:
         rows = ((name, *_moved(*both)) for name, both in found.figures.items())
-        parts += [table(("bits per byte of", before, after, ""), rows, gap=1), Text()]
+        parts += [table(("score of", before, after, ""), rows, gap=1), Text()]
     if found.steps:
         parts.append(table(("step", "what differs"), found.steps.items()))
     else:

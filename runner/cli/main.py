@@ -19,6 +19,7 @@ from runner.cli import (
     forecast,
     local_run,
     logs,
+    models,
     new,
     options,
     replay,
@@ -44,7 +45,7 @@ from runner.lib import format
 from runner.lib.untrusted_files import printable
 from runner.planning import lockfile, planner, subset
 from runner.planning.planned_steps import drawn
-from runner.publish import wandb_upload
+from runner.publish import hub, wandb_upload
 from runner.schema import record
 from runner.schema.devices import Slice
 from runner.store.store import Store, StoreError
@@ -59,6 +60,9 @@ app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
 for module in (forecast, logs, new, replay, reproduce, results, schema, simulate, verify):
     app.command(module.__name__.rpartition(".")[2])(module.command)
+app.command("export")(models.export_model)
+app.command("import")(models.import_model)
+app.command("chat")(models.chat)
 app.add_typer(store_app, name="store")
 app.add_typer(verify.app, name="key")
 
@@ -129,7 +133,12 @@ def _show_plan(
             out.print()
     past = Past(opened) if opened else None
     predictions = past.predictions(planned) if past else ()
-    told = power.told(planned, predictions, past.spread(planned) if past else None)
+    told = power.told(
+        planned,
+        predictions,
+        past.spread(planned) if past else None,
+        past.spreads(planned, predictions) if past else {},
+    )
     besides = overhead.learned(opened)
     out.print(terminal.plan_view(planned, Group(*held, *told), stands, besides))
     if opened:
@@ -181,6 +190,8 @@ def run(
     facts = local_run.execute(opened, planned, console, ray, source)
     if wandb_upload.wanted():
         _upload(opened, facts.execution.id)
+    if hub.wanted():
+        _upload_models(opened, facts.execution.id)
     _tell(opened, facts, as_json)
     sys.exit(DONE if facts.state == "done" else FAILED)
 
@@ -213,6 +224,15 @@ def _upload(store: Store, execution: str) -> bool:
         words = ", ".join(there) or "nothing uploaded: no run has a score"
         remark(f"W&B: {words}")
     return not troubles
+
+
+def _upload_models(store: Store, execution: str) -> None:
+    """Send exported models to the Hub where the plan asks for it."""
+    there, troubles = hub.upload(store, execution)
+    for trouble in troubles:
+        remark(f"Hugging Face Hub: {trouble}", "red")
+    if there:
+        remark(f"Hugging Face Hub: {', '.join(there)}")
 
 
 def _narrowed(
@@ -273,6 +293,7 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
     if execution.plan.data is None:
         scores = provenance.account(store, execution).scores
         out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
+        out.print(*execution_view.all_scores(execution.plan, runs))
     else:
         out.print(terminal.result_view(facts, runs))
     for name, log in provenance.logs(store, execution).items():

@@ -24,6 +24,7 @@ from runner.isolation import bubblewrap
 from runner.planning import code_digest, planned_steps, planner
 from runner.publish import step_summary
 from runner.schema import record, step_graph
+from runner.schema.metrics import BPB
 from runner.schema.record import Execution, Isolated, Plan
 from runner.schema.step_graph import a_few
 from runner.store.store import Store, StoreError
@@ -95,8 +96,8 @@ def _fresh(opened: Store, before: Execution, into: str | None, stack: ExitStack)
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             fresh = Store(place)
         code = planner.code_folder(before.plan)
-        texts = filter(None, map(planner.text_folder, before.plan.steps.values()))
-        for place in dict.fromkeys((code, *texts)):
+        kept = filter(None, map(planner.kept_folder, before.plan.steps.values()))
+        for place in dict.fromkeys((code, *kept)):
             for entry in opened.walk(place):
                 fresh.create(entry.name, opened.require(entry.name))
         own = fresh.fetch(code) if fresh.list(code) else fresh.local(code)
@@ -122,6 +123,8 @@ def _made(store: Store, account: Account) -> dict[str, run_comparison.Made]:
     found = {}
     for name, step in account.execution.plan.steps.items():
         figures = {model: score.bpb for model, score in account.scores.get(name, {}).items()}
+        for model, scores in account.measured.get(name, {}).items():
+            figures |= {f"{model}, {x}": of.value for x, of in scores.items() if x != BPB}
         if step.do == "train":
             with suppress(*step_runs.UNBELIEVED):
                 losses = step_runs.losses_of(store, step)

@@ -7,19 +7,20 @@ ended.
 
 import logging
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
 from engine.config.schema import TrainConfig
 from runner.analysis import designs, power, verdicts, which_runs_count
-from runner.analysis.comparability import scored_on
+from runner.analysis.comparability import measured_on, scored_on
 from runner.analysis.forecast import Point, design_of, points_of
 from runner.analysis.power import Seen
 from runner.analysis.which_runs_count import Outcome, Registration
 from runner.lib.untrusted_files import printable
 from runner.schema import record
+from runner.schema.metrics import BPB
 from runner.schema.record import (
     BadRecord,
     Edit,
@@ -47,6 +48,7 @@ class _Known:
     asked: tuple[int, int] | None  # repository and issue of its preregistration
     scored: tuple[str, int] | None  # digest of the text, number of tokens scored
     runs: frozenset[str]  # by `designs.same_run`
+    measured: Mapping[str, str]  # `comparability.measured_on`
 
 
 class Past:
@@ -55,7 +57,7 @@ class Past:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, _Known] = {}
-        self._seen: dict[str, tuple[Seen, ...]] = {}  # of those that have ended
+        self._seen: dict[tuple[str, str], tuple[Seen, ...]] = {}  # of ended ones, by metric
         self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a requested text
         self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
 
@@ -128,6 +130,25 @@ class Past:
         newest = [id for _, id in sorted(alike, reverse=True)[:MAX_SEEN]]
         return power.of_such_runs(plan, [arm for id in newest for arm in self._arms(id)])
 
+    def spreads(self, plan: Plan, predictions: Iterable[Prediction]) -> dict[str, Spread]:
+        """The same by every metric other than `eval/bpb` that a prediction names, where it is
+        known."""
+        found, here = {}, measured_on(plan)
+        for metric in dict.fromkeys(one.metric for one in predictions if one.metric != BPB):
+            if metric not in here:
+                continue
+            self._look()
+            alike = [
+                (known.at, id)
+                for id, known in self._known.items()
+                if known.measured.get(metric) == here[metric]
+            ]
+            newest = [id for _, id in sorted(alike, reverse=True)[:MAX_SEEN]]
+            seen = [arm for id in newest for arm in self._arms(id, metric)]
+            if spread := power.of_such_runs(plan, seen):
+                found[metric] = spread
+        return found
+
     def of_ladders(self, ladders: AbstractSet[Ladder]) -> list[Scored]:
         """The runs with a figure in the finished executions that have runs of these ladders, the
         oldest execution first."""
@@ -148,7 +169,8 @@ class Past:
                 asked = (origin.repository, issue) if origin and issue is not None else None
                 runs = frozenset(designs.same_run(found.plan).values())
                 scored = scored_on(found.plan)
-                self._known[id] = _Known(found.at, asked, scored.text if scored else None, runs)
+                text, by_metric = scored.text if scored else None, measured_on(found.plan)
+                self._known[id] = _Known(found.at, asked, text, runs, by_metric)
 
     def _execution(self, id: str) -> Execution | None:
         return record.read(self._store, f"executions/{id}/execution", Execution)
@@ -176,19 +198,20 @@ class Past:
             self._scored[id] = tuple((one, arms[one.arm].train) for one in points_of(*ended))
         return self._scored.get(id, ())
 
-    def _arms(self, id: str) -> tuple[Seen, ...]:
-        """The arms of an execution that have figures; empty until it has ended."""
-        if id not in self._seen and (ended := self._ended(id)):
+    def _arms(self, id: str, metric: str = BPB) -> tuple[Seen, ...]:
+        """The arms of an execution that have scores by a metric; empty until it has ended."""
+        if (id, metric) not in self._seen and (ended := self._ended(id)):
             execution, runs = ended
             figures = defaultdict[str, list[float]](list)
             for run in runs:
-                figures[run.arm] += [run.evaluated.bpb] if run.evaluated else []
-            self._seen[id] = tuple(
+                score = run.measured.get(metric)
+                figures[run.arm] += [score.value] if score else []
+            self._seen[id, metric] = tuple(
                 Seen(flops, tuple(figures[arm]))
                 for arm, planned in execution.plan.arms.items()
                 if (flops := planned.model_flops) is not None
             )
-        return self._seen.get(id, ())
+        return self._seen.get((id, metric), ())
 
     def _ended(
         self, id: str, states: Container[str] = record.FINAL_STATES

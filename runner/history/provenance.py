@@ -11,6 +11,7 @@ from runner.analysis import run_comparison
 from runner.history import step_runs
 from runner.history.execution_index import runs_of
 from runner.schema import record, step_graph
+from runner.schema.metrics import BPB, Measured
 from runner.schema.record import (
     Evaluated,
     Execution,
@@ -24,6 +25,7 @@ from runner.schema.record import (
     StepEnd,
 )
 from runner.schema.step_graph import a_few, differences
+from runner.spec import measured
 from runner.store import artifacts
 from runner.store.scratch_paths import LOG, SCRATCH
 from runner.store.store import Store
@@ -148,6 +150,7 @@ class Account:
     receipts: Mapping[str, Mapping[str, str]]  # by step; in old records by attempt
     runs: tuple[Run, ...]
     scores: Mapping[str, Mapping[str, Evaluated]]  # {evaluate step: {train step: figures}}
+    measured: Mapping[str, Mapping[str, Measured]]  # {step: {the step of a model: its scores}}
     files: Mapping[str, Mapping[str, int]]  # {step: {file of its output: bytes}}, if it exists
     unread: Mapping[str, str]  # {step: why its output is damaged}
 
@@ -164,7 +167,7 @@ def account(store: Store, execution: Execution) -> Account:
     order = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     ends = {name: ends[name] for name in order if name in ends}
     files, scores = dict[str, dict[str, int]](), dict[str, dict[str, Evaluated]]()
-    unread = dict[str, str]()
+    unread, found = dict[str, str](), dict[str, dict[str, Measured]]()
     for name in order:
         if name not in ends or ends[name].state == "failed":
             continue
@@ -174,6 +177,8 @@ def account(store: Store, execution: Execution) -> Account:
                 files[name] = {x: of.bytes for x, of in made.manifest.files.items()}
             if step.do == "evaluate":
                 scores[name] = step_runs.scores_of(store, step)
+            if measured.measures(step):
+                found[name] = step_runs.measured_of(store, step, plan.steps)
         except step_runs.UNBELIEVED as error:
             unread[name] = " ".join(str(error).split())
     return Account(
@@ -184,6 +189,7 @@ def account(store: Store, execution: Execution) -> Account:
         or {event.removesuffix(".ended"): one.receipt for event, one in ended.items()},
         runs=tuple(runs_of(store, execution)),
         scores=scores,
+        measured=found,
         files=files,
         unread=unread,
     )
@@ -206,7 +212,7 @@ class Side:
 class Differences:
     """The differences between two sides. Empty fields mean no difference."""
 
-    figures: Mapping[str, tuple[float | None, float | None]]  # bits per byte: before, after
+    figures: Mapping[str, tuple[float | None, float | None]]  # scores: before, after
     steps: Mapping[str, str]  # why each differs, causes first
     besides: tuple[str, ...]  # what no fingerprint covers: checkouts, libraries, devices
 
@@ -232,6 +238,9 @@ def _figures(account: Account) -> Iterator[tuple[str, float]]:
     for step, scores in account.scores.items():
         for model, score in scores.items():
             yield f"{model} in {step}" if many else model, score.bpb
+    for of_models in account.measured.values():
+        for model, of in of_models.items():
+            yield from ((f"{model}, {x}", score.value) for x, score in of.items() if x != BPB)
     if not account.execution.plan.steps:
         for run in account.runs:
             if run.evaluated:

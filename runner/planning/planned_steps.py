@@ -1,6 +1,7 @@
 """The nodes of a graph as steps of a plan: with digests of their code and texts, and
 fingerprints."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -11,11 +12,13 @@ from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
 from runner.lib.problems import near
-from runner.planning import code_digest, lockfile
+from runner.planning import code_digest, lockfile, prompts
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
-from runner.spec import declaration
+from runner.spec import declaration, task_items
+from runner.spec.benchmarks import MADE
 from runner.spec.graph import Graph, Node
+from runner.spec.model_steps import drawn_too_many
 from runner.spec.step_types import INIT, SOURCED, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
@@ -66,11 +69,16 @@ def planned(
                 told.add(said)
                 complaints.say(graph.place(name), said)
         try:
-            config = _with_source(texts, node)
+            config = _with_prompts(folder, node, _with_source(texts, node))
+            config = _with_tasks(folder, config, node)
+        except task_items.BadTask as error:
+            complaints.say(graph.place(name, ("config", "tasks")), str(error))
         except BadText as error:
             complaints.lose(graph.source(name), str(error))
         except (OSError, ValueError):  # a name that is too long or invalid
             complaints.lose(graph.source(name), "no file can have this name; write a shorter one")
+        if node.do == "export":
+            config = {**config, "about": about(graph.experiment.title, called, node.inputs, steps)}
         if complaints.any:
             continue  # no plan results, but further problems are reported
         inputs = {
@@ -145,6 +153,65 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
             first += len(lines.splitlines())
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
     return {**node.config, "sha256": sha256}
+
+
+def files_of(node: Node) -> list[str]:
+    """The files of the experiment's folder, other than code, that a step's configuration names."""
+    if node.do == "benchmark":
+        return [task for task in node.config.get("tasks", ()) if task not in MADE]
+    file = node.config.get("file") if node.do == "generate" else None
+    if node.do == "tokenize" and not is_known(node.config.get("source")):
+        file = node.config["source"]
+    return [] if file is None else [file]
+
+
+def _with_prompts(folder: Path, node: Node, config: dict[str, Any]) -> dict[str, Any]:
+    """A step's configuration; if it names a file of prompts, with these prompts."""
+    if node.do != "generate" or node.config.get("file") is None:
+        return config
+    found = (*config["prompts"], *prompts.read(config["file"], folder))
+    much = len(found) + config["held_out"], len(config["seeds"]), config["tokens"]
+    if words := drawn_too_many(*much):
+        raise BadText(f"{config['file']}: {words}")
+    return {**config, "prompts": list(found)}
+
+
+def about(
+    title: str,
+    experiment: str,
+    inputs: Mapping[str, Iterable[str]],
+    steps: Mapping[str, PlannedStep],
+) -> dict[str, Any]:
+    """What the card of an exported model says of where it is from: the models that are the input
+    `models`, by label, and every step that they depend on."""
+    models = [name for name in inputs.get("models", ()) if name in steps]
+    found = list(models)
+    for name in found:  # grows during the loop
+        found += [other for other in steps[name].needs if other not in found]
+    return {
+        "title": title,
+        "experiment": experiment,
+        "models": {name.partition("/")[2]: name for name in models},
+        "steps": {
+            name: {"do": of.do, "config": of.config, "inputs": list(of.needs)}
+            for name, of in steps.items()
+            if name in found
+        },
+    }
+
+
+def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, Any]:
+    """A step's configuration; if it names files of items, with what they hold. Raises BadTask."""
+    if node.do != "benchmark":
+        return config
+    files = {}
+    for task in config.get("tasks", ()):
+        if task not in MADE:
+            data = task_items.read(folder / task)
+            kind, items = task_items.items_of(data, task)
+            sha256 = hashlib.sha256(data).hexdigest()
+            files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
+    return {**config, "files": files}
 
 
 def _private(nodes: Mapping[str, Node]) -> set[str]:

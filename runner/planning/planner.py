@@ -24,7 +24,8 @@ from runner.schema.record import (
     PlannedStep,
     Preregistration,
 )
-from runner.spec import declaration, ladder
+from runner.spec import declaration, ladder, task_items
+from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
 from runner.spec.step_types import SOURCED
 from runner.store.store import Store
@@ -146,24 +147,31 @@ def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
 
 def keep(store: Store, plan: Plan, folder: Path) -> None:
     """Copy the own modules and texts to where the jobs find them. Raises BadExperiment if they have
-    changed since they were planned."""
+    changed since they were planned, or if the store lacks an imported model."""
     files = _own_code(plan.steps, folder, plan.compiled)
     same = _digest(files) == plan.code_sha256
     texts = {}
-    for step in plan.steps.values():
-        if place := text_folder(step):
-            text = planned_steps.text(folder, step.config["source"])
-            found = {"train": text.train_sha256, "validation": text.validation_sha256}
-            same &= found == step.config["sha256"]
-            texts[place] = text
+    missing = []
+    for name, step in plan.steps.items():
+        if not (place := kept_folder(step)):
+            continue
+        if step.do == "import":
+            if not store.list(place):
+                missing.append(_not_imported(str(folder), name, step))
+            continue
+        texts[place] = found = _texts(step, folder)
+        digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
+        same &= digests == _text_digests(step)
+    if missing:
+        raise BadExperiment(missing)
     if not same:
         words = "its own files were edited while it was planned; plan again"
         raise BadExperiment([Problem(str(folder), None, "", words)])
     for name, content in files.items():
         store.create(f"{code_folder(plan)}/{name}", content)
-    for place, text in texts.items():
-        store.create(f"{place}/train", text.train)
-        store.create(f"{place}/validation", text.validation)
+    for place, contents in texts.items():
+        for name, content in contents.items():
+            store.create(f"{place}/{name}", content)
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
@@ -188,11 +196,49 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
-def text_folder(step: PlannedStep) -> str | None:
-    """The folder in the store of the text that a step names by a file; None for other steps.
+def kept_folder(step: PlannedStep) -> str | None:
+    """The folder in the store, named by digest, with the texts that a step names by files (those of
+    `tokenize` and `conversations`, the tasks of a `benchmark` step), or with the model of an
+    `import` step. None if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
-    if step.do not in SOURCED or is_known(step.config["source"]):
+    if step.do == "import":
+        return model_folder(step.config["sha256"])
+    if not (digests := _text_digests(step)):
         return None
-    sha256 = step.config["sha256"]
-    return f"texts/{sha256['train']}-{sha256['validation']}"
+    if step.do in SOURCED:
+        return f"texts/{digests['train']}-{digests['validation']}"
+    return f"texts/{hashlib.sha256(to_json(digests)).hexdigest()}"
+
+
+def model_folder(sha256: str) -> str:
+    """The folder in the store of the model whose files have this digest."""
+    return f"models/{sha256}"
+
+
+def _not_imported(called: str, name: str, step: PlannedStep) -> Problem:
+    model = step.config["model"]
+    return Problem(
+        called,
+        None,
+        f"steps.{name}.config.sha256",
+        f"the store has no model with the digest {step.config['sha256'][:16]}…; whoever runs the "
+        f"lab fetches it with `regatta import {model}`, which prints the digest",
+    )
+
+
+def _text_digests(step: PlannedStep) -> dict[str, str]:
+    """{file in that folder: SHA-256}."""
+    if step.do in SOURCED and not is_known(step.config["source"]):
+        return dict(step.config["sha256"])
+    files = step.config["files"] if step.do == "benchmark" else {}
+    return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()}
+
+
+def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
+    """The content of each, from the experiment's folder. Raises BadText and BadTask."""
+    if step.do in SOURCED:
+        text = planned_steps.text(folder, step.config["source"])
+        return {"train": text.train, "validation": text.validation}
+    files = step.config["files"]
+    return {f"{name_of(task)}{FILE}": task_items.read(folder / task) for task in files}

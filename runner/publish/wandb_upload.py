@@ -7,18 +7,17 @@ environment has. An upload counts as done only when W&B has left its mark beside
 a record says so, and the run is not uploaded again. Failures here cannot fail an execution.
 """
 
-import logging
 import os
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.lib import process_tree
+from runner.publish import uploads
 from runner.schema import record
 from runner.schema.record import run_name
 from runner.store.store import Store
@@ -33,10 +32,6 @@ ALSO = (
 WRITING = (sys.executable, "-m", "runner.publish.wandb_writer")
 WANDB = (sys.executable, "-m", "wandb")
 MAY_TAKE = 600.0  # seconds to write the runs of one execution, and as many to upload them
-LOOK_EVERY = 60.0  # seconds between two looks for finished executions
-RETRY_AFTER = 600.0  # seconds until a failed upload is retried
-
-log = logging.getLogger(__name__)
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
@@ -87,21 +82,7 @@ def upload(
 
 def keep_uploading(store: Store, stop: threading.Event) -> None:
     """Upload what is due, until `stop` is set."""
-    due: dict[str, float] = {}  # when each execution is looked at again
-    while wanted() and not stop.wait(LOOK_EVERY):
-        for execution in record.names(store, "executions"):
-            if stop.is_set() or due.get(execution, 0) > time.monotonic():
-                continue
-            troubles: list[str] = []
-            try:
-                if not record.read(store, f"executions/{execution}/result", record.Result):
-                    continue
-                _, troubles = upload(store, execution)
-            except Exception as error:  # such as a full disk
-                troubles = [repr(error)]
-            for trouble in troubles:
-                log.warning("%s: %s", execution, trouble)
-            due[execution] = time.monotonic() + RETRY_AFTER if troubles else float("inf")
+    uploads.keep(wanted, upload, store, stop)
 
 
 def _path(execution: str, run: str) -> str:

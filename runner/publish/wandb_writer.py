@@ -71,6 +71,10 @@ def _write(
     )
     for step, figures in points:
         logged.log(figures, step=step)
+    for metric, score in run.measured.items():  # the lab's own scores of the trained model
+        logged.summary.update({metric: score.value})
+        if score.standard_error is not None:
+            logged.summary.update({f"{metric}.standard_error": score.standard_error})
     logged.finish(exit_code=0 if run.state == "finished" else 1)
 
 

@@ -71,7 +71,11 @@ def code_sha256(code: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-ASKS_MODELS = ("evaluate", "generate")  # steps that compute with each of their input `models`
+ASKS_MODELS = (
+    "evaluate",
+    "generate",
+    "benchmark",
+)  # steps that compute with each of their input `models`
 
 
 def without(step: PlannedStep, gone: Collection[str]) -> PlannedStep | None:

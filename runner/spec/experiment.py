@@ -19,8 +19,10 @@ from runner.schema.devices import Kind
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import ARM_NAME, Resources, Speedrun
 from runner.spec import ladder
+from runner.spec.benchmarks import Benchmark
 from runner.spec.ladder import Ladder
-from runner.spec.step_types import INIT, Generate
+from runner.spec.model_steps import Generate
+from runner.spec.step_types import INIT
 from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
 
 MAX_RUNS = 256
@@ -128,6 +130,9 @@ class ShortForm(_Either, _Arm):
     train: dict[str, Any] = Field(description=TRAIN)
     eval: EvalConfig = Field(default=EvalConfig(), description="what is scored")
     samples: Generate | None = Field(default=None, description="prompts that each model continues")
+    benchmarks: Benchmark | None = Field(
+        default=None, description="tasks that each model is scored on"
+    )
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
         default=(0,), description="each arm is trained with each of them"
     )
@@ -168,10 +173,10 @@ class ShortForm(_Either, _Arm):
                 resources=others,
             ),
         }
-        if self.samples:
-            config = self.samples.model_dump()
-            samples = Step(do="generate", inputs=models, config=config, resources=others)
-            found["samples"] = samples
+        for name, do in (("samples", "generate"), ("benchmarks", "benchmark")):
+            if asked := getattr(self, name):
+                config = asked.model_dump()
+                found[name] = Step(do=do, inputs=models, config=config, resources=others)
         return found
 
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:

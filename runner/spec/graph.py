@@ -73,8 +73,9 @@ class Graph:
         return self.experiment.place(step, inside, Point(label))
 
     def source(self, node: str) -> Path:
-        """Where the file names the text of a `tokenize` node."""
-        return self.place(node, ("config", "source"))
+        """Where the declaration names the files that a node reads: a text, prompts, or tasks."""
+        keys = {"generate": "file", "benchmark": "tasks"}
+        return self.place(node, ("config", keys.get(self.nodes[node].do, "source")))
 
 
 def written_out(
@@ -154,8 +155,8 @@ def _source(
     name = next(iter(inputs[INIT]), "")
     node = made.get(name)
     trained = node.checked if node and isinstance(node.checked, Train) else None
-    known = node is None or node.do in BUILT_IN
-    return initial_models.Source(name=name, trained=trained, known=known)
+    trains = node is None or node.do == "train"
+    return initial_models.Source(name=name, trained=trained, trains=trains)
 
 
 Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-in

@@ -82,8 +82,8 @@ class Source(NamedTuple):
     """The node that made the initial model."""
 
     name: str
-    trained: Train | None  # its configuration; None if own code made it, or it has problems
-    known: bool  # whether a built-in made it
+    trained: Train | None  # its configuration; None if no `train` step made it, or it has problems
+    trains: bool  # whether a `train` step made it
 
 
 def filled_in(config: Train, source: Source | None) -> tuple[Train, list[tuple[Path, str]]]:
@@ -93,7 +93,7 @@ def filled_in(config: Train, source: Source | None) -> tuple[Train, list[tuple[P
         return config, [(("config", INIT), words)] if config.init else []
     asked = config.init or Init()
     if source.trained is None:
-        wrong = [] if source.known else list(_of_own_code(asked, source.name))
+        wrong = [] if source.trains else list(_of_others(asked, source.name))
         return config.model_copy(update={INIT: asked}), wrong
     before = source.trained
     wrong = [*_of_moments(asked, config, source.name, before), *_of_schedule(asked, config)]
@@ -111,12 +111,12 @@ def filled_in(config: Train, source: Source | None) -> tuple[Train, list[tuple[P
     return config.model_copy(update={INIT: asked.model_copy(update=update)}), wrong
 
 
-def _of_own_code(asked: Init, name: str) -> Said:
+def _of_others(asked: Init, name: str) -> Said:
     if asked.moments:
-        words = f"`{name}` is own code, and only a `train` step has moments; take this out"
+        words = f"only a `train` step has moments, and `{name}` is another one; take this out"
         yield ("config", INIT, "moments"), words
     if asked.schedule == "continue":
-        words = f"`{name}` is own code and has no schedule to continue; write schedule: new"
+        words = f"only a `train` step has a schedule, and `{name}` is another one; write new"
         yield ("config", INIT, "schedule"), words
 
 

@@ -87,7 +87,7 @@ def _short(needs: Mapping[str, list[str]]) -> list[Schema]:
 
     return [
         _if({"anyOf": [names_a_model, an_arm_does]}, model(OwnModel), model(ModelConfig)),
-        {"properties": {"samples": _has(*needs["Generate"])}},  # which no arm completes
+        {"properties": {"benchmarks": _has(*needs["Benchmark"])}},  # which no arm completes
         _if(
             {"not": _has("arms")},
             {

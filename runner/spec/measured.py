@@ -6,6 +6,8 @@ from typing import Any, Protocol
 from runner.schema import metrics, step_graph
 from runner.spec.step_types import BUILT_IN, MODEL
 
+MAX_NAMED = 30  # metrics in a clause
+
 
 class StepLike(Protocol):
     """A step of a plan or a node of a graph."""
@@ -37,6 +39,21 @@ def of_graph(steps: Mapping[str, StepLike]) -> dict[str, tuple[str, ...]]:
             for model in step.inputs["models"]:
                 found.setdefault(model, {}).update(dict.fromkeys(of_model(step, model, steps)))
     return {model: tuple(of) for model, of in found.items()}
+
+
+def told(steps: Mapping[str, StepLike]) -> str | None:
+    """The metrics that will be measured, as a clause; None if there are none."""
+    planned = of_graph(steps)
+    models: dict[str, int] = {}
+    for of in planned.values():
+        for metric in of:
+            models[metric] = models.get(metric, 0) + 1
+    listed = [
+        f"`{metric}`" + (f" (of {n} of {len(planned)} models)" if n < len(planned) else "")
+        for metric, n in models.items()
+    ]
+    more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
+    return ", ".join(listed[:MAX_NAMED]) + more if listed else None
 
 
 def of_model(step: StepLike, model: str, steps: Mapping[str, StepLike]) -> Iterator[str]:

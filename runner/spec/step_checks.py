@@ -11,6 +11,7 @@ from runner.lib.yaml_lines import Path
 from runner.schema import devices
 from runner.schema.devices import Kind
 from runner.spec import initial_models
+from runner.spec.model_steps import drawn_too_many
 from runner.spec.step_types import BUILT_IN, FUNCTION, INIT, MIXTURE, TOKENS
 from runner.spec.steps import Step
 
@@ -228,6 +229,17 @@ def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) 
             yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
 
 
+def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said:
+    if lost:
+        return
+    count = len(config["prompts"]) + config["held_out"]
+    if not count and config["file"] is None:
+        words = "there is nothing to continue; write `prompts`, `file` or `held_out`"
+        yield ("config", "prompts"), words
+    if words := drawn_too_many(count, len(config["seeds"]), config["tokens"]):
+        yield ("config", "tokens"), words
+
+
 def _weighed(weights: Mapping[str, float], names: tuple[str, ...], at: Path, what: str) -> Said:
     for name in weights:
         if name not in names:
@@ -242,4 +254,5 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "conversations": _conversed,
     "mix": _mixed,
     "train": _trained,
+    "generate": _asked,
 }

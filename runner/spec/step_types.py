@@ -34,6 +34,10 @@ from engine.config.schema import (
 )
 from runner.schema import metrics
 from runner.schema.own_model import Options, OwnModel
+from runner.spec import benchmarks
+from runner.spec.benchmarks import Benchmark
+from runner.spec.conversation_steps import Conversations, Label
+from runner.spec.model_steps import Export, Generate, Import
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -65,7 +69,7 @@ class Tokenize(Config):
     tokenizer: Literal["byte", "bpe", "given"] = Field(
         default="byte",
         description="a token is a byte; a byte-level BPE trained on the spot; or that of the token "
-        "store that is the input `tokenizer`",
+        "store or the imported model that is the input `tokenizer`",
     )
     vocab_size: Count | None = Field(
         default=None, validate_default=True, description="bpe only: most tokens it may have"
@@ -85,56 +89,6 @@ class Tokenize(Config):
         if kind == "given" and size is not None:
             raise refusal("the given tokenizer has its own vocab_size; remove this one")
         return size
-
-
-Label = Literal["assistant", "tool_call", "observation", "patch", "outcome", "final"]
-
-
-class Conversations(Config):
-    """Turns conversations into tokens, each with a label, to train on what the assistant says."""
-
-    source: str | None = Field(
-        default=None,
-        pattern=r"\.(jsonl|parquet)$",
-        description="in the place of the input `conversations`: a file of the experiment's folder, "
-        "with `messages` in each line or row; its last 1/32 is for validation",
-    )
-    template: Annotated[str, Field(min_length=1, max_length=20_000)] = Field(
-        description="chatml, llama3, gemma or mistral, or Jinja as in Hugging Face's tokenizers, "
-        "with {% generation %} and {% endgeneration %} around what the assistant says",
-    )
-    labels: tuple[Label, ...] = Field(
-        default=(),
-        strict=False,  # YAML gives a list, the field is a tuple
-        description="what is distinguished from other words of the assistant, such as [tool_call, "
-        "observation, final] in an agent's traces",
-    )
-    max_tokens: Count = Field(description="of one conversation; at most seq_len of the model")
-    longer: Literal["refuse", "drop", "cut"] = Field(
-        default="refuse",
-        description="what happens to longer conversations; cut keeps their beginning",
-    )
-    sha256: dict[str, str] = Field(
-        default={}, description="of the source's splits; filled in by the plan"
-    )
-
-    @field_validator("template")
-    @classmethod
-    def _marks_what_is_said(cls, template: str) -> str:
-        # Jinja is only imported where there is a template.
-        from engine.data.chat_template import BadTemplate, check
-        from engine.data.chat_templates import TEMPLATES
-
-        if template in TEMPLATES:
-            return template
-        if "{" not in template:
-            words = "there is no template `{name}`; there are {known}, or write Jinja"
-            raise refusal(words, name=template[:40], known=", ".join(TEMPLATES))
-        try:
-            check(template)
-        except BadTemplate as error:
-            raise refusal("{words}", words=str(error)) from error
-        return template
 
 
 class Mix(Config):
@@ -258,42 +212,6 @@ class Evaluate(EvalConfig):
     """Scores trained models: bits per byte on the validation tokens."""
 
 
-Text = Annotated[str, Field(min_length=1, max_length=20_000)]
-
-
-class Generate(Config):
-    """Has trained models continue prompts."""
-
-    # YAML gives a list, the field is a tuple: so these are not strict.
-    prompts: tuple[Text, ...] = Field(
-        min_length=1, max_length=1000, strict=False, description="texts to continue"
-    )
-    tokens: Count = Field(default=64, description="maximum length of a completion")
-    temperature: float = Field(
-        default=1.0, ge=0, le=100, description="0: always the most likely token"
-    )
-    top_k: Count | None = Field(
-        default=None, description="draw only among so many most likely tokens"
-    )
-    top_p: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="draw only among the fewest most likely tokens that have this probability "
-        "together",
-    )
-    stop: tuple[Text, ...] = Field(
-        default=(), strict=False, description="texts that end a completion"
-    )
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
-        default=(0,),
-        min_length=1,
-        max_length=100,
-        strict=False,
-        description="a completion of each prompt for each seed",
-    )
-
-
 class OverShards(NamedTuple):
     """How several processes run a step on a text of many shards. Each field is a module:function,
     called like a step's own function; the named inputs are added to the step's."""
@@ -308,11 +226,14 @@ class OverShards(NamedTuple):
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
 CHATS, ROWS = "a store of conversations", "conversations"
 MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
+IMPORTED, EXPORTED = "an imported model", "an exported model"
+TASK_SCORES = "scores of tasks"
 STORES = (TOKENS, MIXTURE, CHATS)
+MODELS = (MODEL, IMPORTED)
 
 
 SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
-KEPT = "kept"  # the name under which a `tokenize` step finds a text of the experiment
+KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
@@ -347,7 +268,7 @@ BUILT_IN = {
     "tokenize": BuiltIn(
         *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
         inputs={},
-        optional={"text": (TEXT,), "tokenizer": (TOKENS,)},
+        optional={"text": (TEXT,), "tokenizer": (TOKENS, IMPORTED)},
         over=ENCODED,
     ),
     "filter": BuiltIn(
@@ -369,21 +290,34 @@ BUILT_IN = {
     "train": BuiltIn(
         *("runner.worker.builtin.train:train", Train, MODEL),
         inputs={"tokens": STORES},
-        optional={INIT: (MODEL,)},
+        optional={INIT: MODELS},
         others=STORES,
         matched=(INIT,),
     ),
     "evaluate": BuiltIn(
         *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
-        inputs={"models": (MODEL,), "tokens": STORES},
+        inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
         measures=lambda _: (metrics.BPB,),  # `runner.spec.measured` adds what depends on its inputs
     ),
     "generate": BuiltIn(
         *("runner.worker.builtin.generate:generate", Generate, COMPLETIONS),
-        inputs={"models": (MODEL,), "tokens": STORES},
+        inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
     ),
+    "benchmark": BuiltIn(
+        *("runner.worker.builtin.benchmark:benchmark", Benchmark, TASK_SCORES),
+        inputs={"models": MODELS, "tokens": STORES},
+        sweeps=("models",),
+        measures=benchmarks.measures,
+    ),
+    "export": BuiltIn(
+        *("runner.worker.builtin.exchange:export_models", Export, EXPORTED),
+        inputs={"models": MODELS, "tokens": STORES},
+        others=(SCORES, TASK_SCORES),
+        sweeps=("models",),
+    ),
+    "import": BuiltIn("runner.worker.builtin.exchange:import_model", Import, IMPORTED, inputs={}),
 }
 
 

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
     from runner.schema.job_reports import Isolation
 
 EVALUATE = "runner.worker.builtin.evaluate:evaluate"
-ASKS_MODELS = (EVALUATE, "runner.worker.builtin.generate:generate")  # in boxes of their own
+ASKS_MODELS = (  # in boxes of their own
+    EVALUATE,
+    "runner.worker.builtin.generate:generate",
+    "runner.worker.builtin.benchmark:benchmark",
+)
 TRAIN = "runner.worker.builtin.train:train"
 MOST_WHY = 2_000  # bytes
 

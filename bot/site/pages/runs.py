@@ -16,13 +16,16 @@ from bot.site.facts.lab import Lab
 from bot.site.pages import executions
 from bot.site.pages.templating import Look
 from runner.analysis.comparability import scored_on
+from runner.history import samples
 from runner.lib import redact
+from runner.publish import preview
 from runner.schema import record
 from runner.store import artifacts
 from runner.store.scratch_paths import LOG, SCRATCH
 from runner.store.store import Store, StoreError
 
 MAX_LOG = 6_000  # bytes of a log's end
+MAX_SAMPLES, MAX_SAMPLE = 20, 2_000  # on a page; characters of each text
 NAMES = "compare.names.js"
 
 
@@ -49,6 +52,7 @@ def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
         nodes=partial(provenance_drawn.of_run, entry, run),
         drawing=provenance_drawn.drawing,
         log=partial(log_of, store, entry, run),
+        samples=partial(samples_of, store, entry, run),
     )
 
 
@@ -78,6 +82,7 @@ def _script(whole: Callable[[], Entry], at: int) -> str:
         else "",
         "figures": {
             "eval/bpb": run.evaluated.bpb if run.evaluated else None,
+            **{metric: score.value for metric, score in run.measured.items()},
             "parameters": planned.parameters,
             "tokens": run.tokens,
             "model FLOPs": run.model_flops,
@@ -100,6 +105,31 @@ def config(plan: record.Plan, arm: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def samples_of(
+    store: Store, entry: Entry, run: record.Run
+) -> tuple[list[samples.Sample], int, list[str]]:
+    """What the run's model said: samples as text that can be shown, the number of further ones, and
+    rejected reports."""
+    trained = entry.plan.trained().get((run.arm, run.seed))
+    if trained is None:
+        return [], 0, []
+    found, more, refused = samples.of_model(store, entry.plan, entry.steps, trained, MAX_SAMPLES)
+    return (
+        [
+            one.model_copy(
+                update={key: _shown(getattr(one, key)) for key in ("prompt", "completion")}
+            )
+            for one in found
+        ],
+        more,
+        refused,
+    )
+
+
+def _shown(text: str) -> str:
+    return preview.cut(preview.visible(redact.clean(text)), MAX_SAMPLE)
 
 
 def log_of(store: Store, entry: Entry, run: record.Run) -> str | None:

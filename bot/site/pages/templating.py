@@ -15,10 +15,10 @@ from markupsafe import Markup
 from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, sealed
-from runner.analysis import estimates, findings, verdicts
+from runner.analysis import estimates, findings, score_table, verdicts
 from runner.lib import format
 from runner.publish import step_summary
-from runner.schema import prediction_forms, record
+from runner.schema import metrics, prediction_forms, record
 
 HERE = Path(__file__).parent
 MISSING = "404.html"  # servers show it at every address that has no page
@@ -126,6 +126,10 @@ def _templates(
         ordered=step_summary.ordered,
         ended=step_summary.ended,
         signed=signed,
+        score_rows=score_table.worth_showing,
+        score_head=score_table.HEAD,
+        scores_of_run=score_table.of_run,
+        meaning=metrics.words,
     )
     pages.filters.update(
         duration=format.duration,

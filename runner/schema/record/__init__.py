@@ -12,6 +12,7 @@ derived from them. Paths below `records/`:
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
     replays/<execution>/<n>.json                      a part of a run was trained again
     wandb/<execution>.<arm>.s<seed>.json              the run was sent to W&B
+    hub/<execution>.<step>.json                       an exported model was sent to the Hub
 """
 
 from runner.schema.metrics import Score as Score

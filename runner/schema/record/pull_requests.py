@@ -88,6 +88,7 @@ class PlanRecord(Record):
     forecasts: dict[str, Foretold] = since({})  # by arm
     no_forecast: dict[str, str] = since({})  # by arm: why there is no forecast
     spread: Spread | None = since(None)  # of similar runs, as known then
+    spreads: dict[str, Spread] = since({})  # the same by other metrics that predictions name
     other_design: str = since("")  # the execution that sealed another design under the same issue
     begun: str = since("")  # the execution that started its runs before their issue was sealed
     climbed: tuple[Climbed, ...] = since(())  # results of earlier rungs

@@ -118,7 +118,7 @@ class Replayed(Record):
 
 
 class Upload(Record):
-    """A run was sent to W&B."""
+    """A run was sent to W&B, or an exported model to the Hugging Face Hub."""
 
     at: Instant
-    id: str  # at W&B
+    id: str  # at W&B; the commit at the Hub

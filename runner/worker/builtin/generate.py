@@ -4,23 +4,20 @@ draws."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from engine.data.token_store import WrongTokens
+from engine.data.sampling import apportion
+from engine.data.token_store import TokenStore, WrongTokens
 from engine.data.tokenize import Tokenizer
-from engine.model.decoder import Decoder, Model
-from engine.model.generation import Completion, Prompt, Sampling, generate_from
-from engine.model.generation import generate as with_cache
-from engine.training.evaluate import rows_of_a_batch
-from runner.worker.builtin import look_ahead_probe, trained
+from engine.model.generation import Completion, Prompt, Sampling
+from runner.worker.builtin import look_ahead_probe
+from runner.worker.builtin.answers import Answers, answered
 from runner.worker.builtin.evaluate import planned_model
 from runner.worker.builtin.mixtures import parts_of
-from runner.worker.builtin.own_code_errors import blamed
 from runner.worker.builtin.plugin_model import Functions
 
 
@@ -36,28 +33,63 @@ def generate(
     (sampling aside), and why it ended. Raises WrongTokens and BadOwnCode."""
     models, tokens = inputs["models"], inputs["tokens"]
     assert isinstance(tokens, Path)
-    tokenizer = next(iter(parts_of(tokens, "validation").values()))[0].tokenizer()
+    stores = [store for store, _ in parts_of(tokens, "validation").values()]
+    tokenizer = stores[0].tokenizer()
     every = models.items() if isinstance(models, Mapping) else [("", models)]
     said = {label: planned_model(ask, label, folder) for label, folder in every}
+    sampling = Sampling(*(config[key] for key in Sampling._fields))
     lines: dict[str, list[dict[str, Any]]] = {}
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
-        prompts = _prompts(config, tokenizer, int(said[label].config["seq_len"]))
-        made = _completions(config, said[label], folder, prompts, functions, ask)
-        texts = [text for _ in config["seeds"] for text in config["prompts"]]
+        context = int(said[label].config["seq_len"])
+        texts = _texts(config, tokenizer, stores, context)
+        prompts = _prompts(config, [ids for _, ids in texts], context)
+        about = partial(_completions, prompts, config["tokens"], sampling)
+        made, _ = answered(said[label], folder, functions, ask, about)
         lines[label] = [
-            {"model": label, "prompt": text, "seed": prompt.seed}
-            | _ended(tokenizer, completion, config["stop"])
-            for text, prompt, completion in zip(texts, prompts, made, strict=True)
+            {"model": label, "prompt": texts[prompt.number][0], "seed": prompt.seed}
+            | ended(tokenizer, completion, config["stop"])
+            for prompt, completion in zip(prompts, made, strict=True)
         ]
     with (out / "completions.jsonl").open("w", encoding="utf-8") as file:
         for line in (line for label, _ in every for line in lines[label]):
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
-def _prompts(config: Mapping[str, Any], tokenizer: Tokenizer, context: int) -> list[Prompt]:
+def _texts(
+    config: Mapping[str, Any], tokenizer: Tokenizer, stores: Sequence[TokenStore], context: int
+) -> list[tuple[str, np.ndarray]]:
+    """Each prompt with its tokens: those that are written, then those of the validation text, an
+    equal share of each of its parts. Raises WrongTokens."""
+    written = config["prompts"]
+    found = list(zip(written, tokenizer.encode_batch(written), strict=True))
+    shares = apportion([1] * len(stores), config["held_out"])
+    for store, share in zip(stores, shares, strict=True):
+        for ids in _beginnings(store, share, config["held_out_tokens"], context):
+            found.append((tokenizer.decode([int(token) for token in ids]), ids))
+    return found
+
+
+def _beginnings(store: TokenStore, count: int, length: int, window: int) -> list[np.ndarray]:
+    """The first `length` tokens of the first `count` documents that are as long; of windows, if
+    there are fewer such documents. Raises WrongTokens."""
+    offsets = np.concatenate(list(store.offsets_in_parts()))
+    starts = offsets[:-1][np.diff(offsets) >= length][:count]
+    if len(starts) < count:
+        last = int(offsets[-1]) - length
+        starts = np.arange(0, max(last + 1, 0), window)[:count]
+    if len(starts) < count:
+        raise WrongTokens(
+            f"the validation text has {int(offsets[-1]):,} tokens, too few for {count:,} prompts; "
+            "lower `held_out`"
+        )
+    return [np.asarray(store.read(slice(int(at), int(at) + length))) for at in starts]
+
+
+def _prompts(
+    config: Mapping[str, Any], encoded: Sequence[np.ndarray], context: int
+) -> list[Prompt]:
     """One for each seed and prompt. Raises WrongTokens."""
-    encoded = tokenizer.encode_batch(config["prompts"])
     for number, ids in enumerate(encoded):
         if not 0 < len(ids) <= context - config["tokens"]:
             raise WrongTokens(
@@ -72,44 +104,12 @@ def _prompts(config: Mapping[str, Any], tokenizer: Tokenizer, context: int) -> l
 
 
 def _completions(
-    config: Mapping[str, Any],
-    this: trained.Planned,
-    folder: Path,
-    prompts: Sequence[Prompt],
-    functions: Functions,
-    ask: look_ahead_probe.Ask | None,
+    prompts: Sequence[Prompt], count: int, sampling: Sampling, model: Answers
 ) -> list[Completion]:
-    count, sampling = config["tokens"], Sampling(*(config[key] for key in Sampling._fields))
-    length = int(this.config["seq_len"])
-    rows = rows_of_a_batch(length, int(this.config["vocab_size"]))
-
-    def of_logits(talk: Any) -> list[Completion]:
-        return generate_from(talk.logits, prompts, count, sampling, rows, length)
-
-    with blamed(this.own, "generating") if this.own else nullcontext():
-        if ask and this.own:
-            program = ask.export(this, rows).program
-            return ask.talk(this, folder, rows, program, of_logits)
-        model = trained.model_of(this, functions)
-        params = jax.device_put(trained.params_of(folder, model))
-        if isinstance(model, Decoder):
-            return with_cache(model, params, prompts, count, sampling)
-        return of_logits(_Here(model, params))
+    return model.generate(prompts, count, sampling)
 
 
-class _Here:
-    """Answers as an isolated process would (`runner.worker.builtin.look_ahead_probe.Talk`)."""
-
-    def __init__(self, model: Model, params: Any) -> None:
-        self._run, self._params = jax.jit(model.logits), params
-
-    def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray) -> np.ndarray:
-        """The logits of one position in each window, (B, V)."""
-        logits_BSV = self._run(self._params, tokens_BS)
-        return np.asarray(logits_BSV[np.arange(len(tokens_BS)), positions_B])
-
-
-def _ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict[str, Any]:
+def ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict[str, Any]:
     """The completion up to the end of its document or a stop string, neither of them included."""
     ids, why = [int(token) for token in made.tokens], "length"
     if tokenizer.end_of_document in ids:

@@ -132,7 +132,7 @@ def scored(
                 token, difference = difference_of(whole[place], logits_V)
                 if difference > worst:
                     worst = difference
-                    where = _words(place, token, whole[place][token], logits_V[token])
+                    where = in_words(place, token, whole[place][token], logits_V[token])
         return worst, where
 
     def of_both(talk: Talk) -> tuple[dict[str, Evaluation], tuple[float, str]]:
@@ -214,7 +214,7 @@ def difference_of(whole_V: np.ndarray, again_V: np.ndarray) -> tuple[int, float]
     return token, float(apart_V[token])
 
 
-def _words(place: Place, token: int, whole: float, again: float) -> str:
+def in_words(place: Place, token: int, whole: float, again: float) -> str:
     part = f" of {place.part}" if place.part else ""
     return (
         f"at position {place.position} of window {place.window}{part} its logit of token {token} "

@@ -16,7 +16,7 @@ from runner.spec.step_types import KEPT
 from runner.worker.builtin.shards import SPLITS, of_split
 from runner.worker.builtin.texts import read_split
 
-TOKENIZER = "learned.json"
+TOKENIZER = "learned.json"  # also that of an imported model
 LENGTHS = np.dtype("<u8")
 
 
@@ -31,7 +31,8 @@ def _tokenizer(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Tokeniz
     if config["tokenizer"] == "bpe":
         return train_bpe(_texts(config, inputs)("train"), config["vocab_size"])
     if config["tokenizer"] == "given":
-        return TokenStore.open(inputs["tokenizer"] / "train").tokenizer()
+        given = inputs["tokenizer"]
+        return written_tokenizer(given) or TokenStore.open(given / "train").tokenizer()
     return byte_tokenizer()
 
 
@@ -40,13 +41,25 @@ def _tokenizer(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Tokeniz
 
 def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Make the tokenizer that all shards use."""
-    tokenizer = _tokenizer(config, inputs)
+    write_tokenizer(_tokenizer(config, inputs), out)
+
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write the tokenizer for `written_tokenizer`."""
     fields = {"definition": tokenizer.definition, "end_of_document": tokenizer.end_of_document}
-    (out / TOKENIZER).write_text(json.dumps(fields))
+    (folder / TOKENIZER).write_text(json.dumps(fields))
+
+
+def written_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer that `write_tokenizer` wrote; None if there is none."""
+    path = folder / TOKENIZER
+    return Tokenizer(**json.loads(path.read_bytes())) if path.is_file() else None
 
 
 def _learned(folder: Path) -> Tokenizer:
-    return Tokenizer(**json.loads((folder / TOKENIZER).read_bytes()))
+    tokenizer = written_tokenizer(folder)
+    assert tokenizer is not None, "`learn` ran before"
+    return tokenizer
 
 
 def encode_shards(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:

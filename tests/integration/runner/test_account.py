@@ -175,7 +175,7 @@ def test_diff_says_what_moved_why_and_what_no_fingerprint_covers(
     found = json.loads(ask("diff", first, second, "--store", store, "--json").stdout)
     assert list(found["steps"]) == ["train/deep", "train/wide", "evaluate", "compare"]
     assert found["figures"]["train/wide"] == pytest.approx([3.1, 3.2])
-    assert words("diff", first, first, "--store", store).startswith("bits per byte of")
+    assert words("diff", first, first, "--store", store).startswith("score of")
     assert "with the same fingerprints." in words("diff", first, first, "--store", store)
 
 

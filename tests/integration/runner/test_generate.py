@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.data.lab_texts import read_text
 from engine.data.tokenize import byte_tokenizer, train_bpe
 from engine.model.generation import Completion
 from runner.lib.problems import BadExperiment
@@ -90,7 +91,8 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_its_length(tmp_path: Path)
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("prompts", "[]", "must not be empty"),
+        ("prompts", "[]", "there is nothing to continue"),
+        ("tokens", "1000001", "1 prompts × 1 seeds × 1,000,001 tokens are too many"),
         ("prompts", "['']", "must not be empty"),
         ("temperature", "-1", "greater than or equal to 0"),
         ("top_p", "0", "greater than 0"),
@@ -116,15 +118,54 @@ def test_a_completion_ends_at_the_first_stop_or_with_its_document() -> None:
     bytes_, bpe = byte_tokenizer(), train_bpe(["some text " * 9], 270)
     [ids] = bytes_.encode_batch(["one\n\ntwo."])
     made = Completion(np.asarray(ids, np.int32), np.full(len(ids), -1.0))
-    assert generate._ended(bytes_, made, ["two", "\n\n"]) == {
+    assert generate.ended(bytes_, made, ["two", "\n\n"]) == {
         "completion": "one", "tokens": 3, "logprob": -3.0, "ended": "stop"
     }  # fmt: skip
-    assert generate._ended(bytes_, made, ["none"])["ended"] == "length"
+    assert generate.ended(bytes_, made, ["none"])["ended"] == "length"
     [ids] = bpe.encode_batch(["some text"])
     whole = np.array([*ids, 0, *ids], np.int32)
-    said = generate._ended(bpe, Completion(whole, np.full(len(whole), -1.0)), [])
+    said = generate.ended(bpe, Completion(whole, np.full(len(whole), -1.0)), [])
     assert (said["completion"], said["ended"]) == ("some text", "end of document")
 
 
 def test_bytes_that_are_no_text_are_marked_and_unknown_ids_left_out() -> None:
     assert byte_tokenizer().decode([104, 105, 0xFF, 300]) == "hi\ufffd"
+
+
+def test_prompts_are_also_in_a_file_and_in_the_validation_text(tmp_path: Path) -> None:
+    declared = LABS.replace('prompts: ["def ", "import os, "]', "file: p.jsonl, held_out: 2")
+    (tmp_path / "labs").mkdir()
+    (tmp_path / "labs/p.jsonl").write_text('{"prompt": "def "}\n\n{"prompt": "a\\nb"}\n')
+    store = Store(tmp_path / "store")
+    said = completions(tmp_path / "labs", store, declared)
+    [first, second, third, fourth] = [line["prompt"] for line in said if line["seed"] == 0]
+    assert [first, second] == ["def ", "a\nb"]
+    text = read_text("stdlib", None).validation.decode(errors="replace")
+    assert text.startswith(third)
+    assert (len(third), len(fourth)) == (32, 32)
+    assert text[64:].startswith(fourth)  # the second window, since it is one document
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("p.txt", "\n\n", "has 0 prompts"),
+        ("p.txt", "a\n" * 1001, "has 1,001 prompts"),
+        ("p.txt", "x" * 20_001, "line 1 has a prompt of 20,001 characters"),
+        ("p.jsonl", '{"prompt": "a"}\n{"text": "b"}', r"line 2 is not {\"prompt\""),
+        ("p.jsonl", "[" * 100_000, "is not JSON: it is nested too deeply"),
+        ("p.csv", "a", "neither .txt"),
+        (None, "", "is not a file in the experiment's folder"),
+    ],
+)
+def test_a_file_of_prompts_that_cannot_be_read_starts_nothing(
+    name: str | None, content: str, words: str, tmp_path: Path
+) -> None:
+    if name:
+        (tmp_path / name).write_text(content)
+    declared = LABS.replace('prompts: ["def ", "import os, "]', f"file: {name or 'p.txt'}")
+    (tmp_path / "experiment.yaml").write_text(declared)
+    with pytest.raises(BadExperiment, match=words) as it:
+        planner.plan_folder(tmp_path)
+    [problem] = it.value.problems
+    assert problem.field == "samples.file"

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from runner.worker.builtin.evaluate import evaluate
+from runner.worker.builtin.params_file import PARAMS
 from runner.worker.metrics_chunks import MetricsChunks
 from tests.unit.runner.test_mix import PHASES, made
 from tests.unit.runner.test_mix import stores as stores  # a fixture
@@ -77,3 +79,16 @@ def test_a_mixture_is_scored_by_its_parts_and_all_bits_are_over_all_bytes(
     assert both["scores"]["targets"] == 128
     assert both["scores"]["bpb"] == pytest.approx(bits / 128), "a token is a byte"
     assert not (tmp_path / "web/parts.json").exists()
+
+    measured = both["measured"]
+    norm = measured.pop("weights/output_norm")
+    assert {metric: one["value"] for metric, one in measured.items()} == {
+        "eval/bpb": both["scores"]["bpb"],
+        "eval/web/bpb": alone["web"]["bpb"],
+        "eval/code/bpb": alone["code"]["bpb"],
+    }
+    assert all(one["standard_error"] > 0 and one["items"] > 1 for one in measured.values())
+    arrays = load_file(tmp_path / "model" / PARAMS)
+    matrix = arrays.get("lm_head", arrays.get("embedding"))
+    assert norm["value"] == pytest.approx(float((matrix.astype(float) ** 2).sum() ** 0.5))
+    assert norm["items"] is None

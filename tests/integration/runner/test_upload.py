@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from runner.cli import local_run, main
 from runner.execution import local_ray
 from runner.lib import process_tree
-from runner.publish import wandb_upload
+from runner.publish import uploads, wandb_upload
 from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic
@@ -184,8 +184,8 @@ def test_the_bot_uploads_what_is_over_and_tries_again_later(
 ) -> None:
     store = Store(tmp_path / "store")
     synthetic.begin(store, synthetic.execution(PLAN), "t1.claimed", "t1.started")
-    monkeypatch.setattr(wandb_upload, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(wandb_upload, "RETRY_AFTER", 0.5)
+    monkeypatch.setattr(uploads, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(uploads, "RETRY_AFTER", 0.5)
     monkeypatch.setattr(wandb_upload.upload, "__defaults__", (ENVIRONMENT, stub.command))
     stop = threading.Event()
 

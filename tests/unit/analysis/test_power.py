@@ -89,3 +89,16 @@ def test_an_unknown_power_is_stated() -> None:
     plan = synthetic.plan()
     assert power.of_such_runs(plan, []) is None
     assert len(power.told(plan, [synthetic.prediction()], None)) == 1
+
+
+def test_the_power_by_another_metric_is_that_of_its_own_spread() -> None:
+    metric = "task/lexical/accuracy"
+    plan = synthetic.plan()
+    prediction = synthetic.prediction("> 0.01").model_copy(update={"metric": metric})
+    wide = SPREAD.model_copy(update={"deviation": 10 * SPREAD.deviation})
+    general, of_it = power.told(plan, [prediction], SPREAD, {metric: wide})
+    assert general == f"By `{metric}`: {power.known(wide, 3)}"
+    assert of_it.startswith("⚠️ Prediction 1: too small an effect")
+    both = power.told(plan, [prediction, synthetic.prediction()], SPREAD, {})
+    assert both[0] == power.known(SPREAD, 3), "bits per byte first"
+    assert both[1].startswith(f"By `{metric}`: Power unknown")

@@ -68,6 +68,25 @@ def test_the_spread_is_that_of_runs_alike_on_the_same_text(store: Store) -> None
     assert past.spread(plan) == spread, "equal bits are no news"
 
 
+def test_the_spread_by_another_metric_is_that_of_runs_measured_alike(store: Store) -> None:
+    metric = "weights/output_norm"
+    told = synthetic.prediction("> 1").model_copy(update={"metric": metric})
+    past = Past(store)
+    for name, by, tokens in (("1", 0.1, 16_384), ("2", 0.2, 16_384), ("3", 50.0, 8192)):
+        of = synthetic.execution(synthetic.plan(eval_tokens=tokens), name)
+        runs = [
+            synthetic.run(of.plan, arm, seed, 2.0, execution=of.id).model_copy(
+                update={"scores": {metric: record.Score(value=seed * by + (arm == "fast"))}}
+            )
+            for arm, seed in of.plan.runs()
+        ]
+        synthetic.finish(store, of, {}, runs=runs)
+    assert past.spreads(synthetic.plan(), [synthetic.prediction()]) == {}
+    (spread,) = past.spreads(synthetic.plan(), [told]).values()
+    assert (spread.arms, spread.freedom) == (4, 8)
+    assert spread.deviation == pytest.approx(0.025**0.5)
+
+
 def test_predictions_are_found_where_only_one_repository_can_be_meant(store: Store) -> None:
     past, plan = Past(store), synthetic.plan(preregistration=1)
     assert past.predictions(plan) == ()

@@ -305,7 +305,7 @@ def test_a_text_of_its_own_is_kept_for_the_job_under_its_digests(tmp_path: Path)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     store = Store(tmp_path / "store")
     made = planner.plan_folder(tmp_path, store)
-    folder = planner.text_folder(made.steps["tokenize"])
+    folder = planner.kept_folder(made.steps["tokenize"])
     train, validation = (store.require(f"{folder}/{split}") for split in ("train", "validation"))
     assert train + validation == TEXT.encode()
     assert len(validation) == made.data.validation_tokens

@@ -113,11 +113,11 @@ def test_what_cannot_be_is_said_with_its_line(
         ("text", "train", "do: map, config: {function: 'm:f'}", "makes a trained model, and `map`"),
         ("text", "scores", "do: tokenize", "makes scores, and `tokenize` takes a text here"),
         ("tokenizer", "mix", "do: tokenize, config: {source: stdlib, tokenizer: given}",
-         "takes a token store here; name what it mixes instead"),
+         "takes a token store or an imported model here; name what it mixes instead"),
         ("tokens", "short", f"do: train, config: {{model: {MODEL}, train: {TRAIN}}}",
          "makes a text, and `train` takes a token store or a mixture of token stores here"),
-        ("models", "tokens", "do: evaluate", "and `evaluate` takes a trained model here; name a "
-         "step that does `train`, or own code"),
+        ("models", "tokens", "do: evaluate", "and `evaluate` takes a trained model or an "
+         "imported model here; name a step that does `train` or `import`, or own code"),
     ],
 )  # fmt: skip
 def test_a_wrong_input_kind_is_reported_except_from_own_code(

@@ -1,0 +1,232 @@
+"""The step that scores trained models on tasks. `items.jsonl` has a line for each model, task and
+item: what was asked, what the model answered, and the log-probabilities. `measured.json` has the
+scores, which follow from these lines alone (`runner.worker.builtin.task_scores`). `void.json` names
+the models whose answers do not count, and why; they have no scores."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.data.arrays import read
+from engine.data.token_store import WrongTokens
+from engine.data.tokenize import Tokenizer
+from engine.model.generation import Prompt, Sampling
+from engine.model.scoring import Continuation, Scored
+from runner.lib.canonical_json import to_json
+from runner.schema import metrics
+from runner.spec.benchmarks import FILE, MADE, name_of
+from runner.spec.step_types import KEPT
+from runner.spec.task_items import Answer, Choice, Item, Kind, Whole, items_of
+from runner.worker.builtin import look_ahead_probe
+from runner.worker.builtin.answers import Answers, answered
+from runner.worker.builtin.evaluate import planned_model
+from runner.worker.builtin.made_tasks import MAX_TEXT, made
+from runner.worker.builtin.mixtures import parts_of
+from runner.worker.builtin.plugin_model import Functions
+from runner.worker.builtin.task_scores import right_of, scores_of
+
+GREEDY = Sampling(temperature=0)
+VOID = "void.json"
+
+
+class Task(NamedTuple):
+    name: str
+    kind: Kind
+    items: Sequence[Item]
+
+
+class Asked(NamedTuple):
+    """An item as a model with this tokenizer is asked."""
+
+    task: str
+    item: Item
+    scored: list[Continuation]  # of a choice: one for each
+    bytes: list[int]  # of what is scored in each
+    prompt: np.ndarray | None  # to continue
+
+
+def benchmark(
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path | Mapping[str, Path]],
+    out: Path,
+    functions: Functions = {},  # noqa: B006  # never changed
+    ask: look_ahead_probe.Ask | None = None,
+) -> None:
+    """Scores of each of the input `models`. Raises BadTask, WrongTokens, CannotScore and
+    BadOwnCode."""
+    models, tokens, kept = inputs["models"], inputs["tokens"], inputs.get(KEPT)
+    assert isinstance(tokens, Path)
+    assert not isinstance(kept, Mapping)
+    validation = [store for store, _ in parts_of(tokens, "validation").values()]
+    tokenizer = validation[0].tokenizer()
+    every = models.items() if isinstance(models, Mapping) else [("", models)]
+    said = {label: planned_model(ask, label, folder) for label, folder in every}
+    shortest = min(int(of.config["seq_len"]) for of in said.values())
+    text = b"".join(_text_of(store, tokenizer) for store in validation)[:MAX_TEXT]
+    tasks = list(_tasks(config, kept, text, shortest + 1))
+    found: dict[str, list[dict[str, Any]]] = {}
+    void: dict[str, str] = {}
+    # Own models come first: children are forked, and JAX has many threads once it is used.
+    for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
+        asked = list(_asked(tasks, tokenizer, said[label], config["tokens"]))
+        about = partial(_answers, asked, tokenizer, config["tokens"])
+        found[label], void[label] = answered(said[label], folder, functions, ask, about)
+    with (out / "items.jsonl").open("w", encoding="utf-8") as file:
+        for label, _ in every:
+            for line in found[label]:
+                file.write(json.dumps({"model": label} | line, ensure_ascii=False) + "\n")
+    measured = {label: _measured(found[label], tasks) for label, _ in every if not void[label]}
+    (out / metrics.MEASURED).write_bytes(metrics.written(measured))
+    if why := {label: words for label, words in void.items() if words}:
+        (out / VOID).write_bytes(to_json(why))
+
+
+# ── Tasks ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tasks(
+    config: Mapping[str, Any], kept: Path | None, text: bytes, most_bytes: int
+) -> Iterator[Task]:
+    """The tasks with the items that are asked. Raises BadTask."""
+    for task in config["tasks"]:
+        name = name_of(task)
+        if task in MADE:
+            yield Task(name, MADE[task], made(task, text, config["items"], most_bytes))
+        else:
+            assert kept is not None
+            kind, items = items_of((kept / f"{name}{FILE}").read_bytes(), task)
+            yield Task(name, kind, items[: config["items"]])
+
+
+def _text_of(store: Any, tokenizer: Tokenizer) -> bytes:
+    """The beginning of a split's text."""
+    ids = read(store.tokens, slice(0, min(MAX_TEXT, store.manifest.tokens)), "the validation text")
+    text = tokenizer.decode([int(x) for x in ids if x != store.manifest.end_of_document])
+    return text.encode()
+
+
+# ── Questions ────────────────────────────────────────────────────────────────────────────────
+
+
+def _asked(
+    tasks: Sequence[Task], tokenizer: Tokenizer, this: Any, answer_tokens: int
+) -> Iterator[Asked]:
+    """Each item as a model is asked. Raises WrongTokens if one does not fit into its context."""
+    context = int(this.config["seq_len"])
+    for task in tasks:
+        for number, item in enumerate(task.items):
+            if isinstance(item, Whole):
+                scored, size = windows(tokenizer, item.text, context)
+                yield Asked(task.name, item, scored, [size], None)
+                continue
+            before, answers = (
+                (item.context, item.choices)
+                if isinstance(item, Choice)
+                else (item.prompt, [item.answer])
+            )
+            scored = [continuation(tokenizer, before, after) for after in answers]
+            prompt = None
+            most = max(len(one.tokens) - 1 for one in scored)
+            if isinstance(item, Answer):
+                prompt = np.asarray(tokenizer.encode_batch([before])[0], np.int32)
+                most = max(most, len(prompt) + answer_tokens)
+            if most > context:
+                raise WrongTokens(
+                    f"item {number} of {task.name} has {most} tokens, and the model's context is "
+                    f"{context} (seq_len); shorten it"
+                    + (", or lower `tokens`" if prompt is not None else "")
+                )
+            spaces = len(before.encode()) - len(_kept(before).encode())
+            sizes = [spaces + len(after.encode()) for after in answers]
+            yield Asked(task.name, item, scored, sizes, prompt)
+
+
+def continuation(tokenizer: Tokenizer, before: str, after: str) -> Continuation:
+    """`after`, to be scored after `before`. Both are tokenised together, and spaces at the end of
+    `before` belong to `after`, as in EleutherAI's lm_eval: tokens of many tokenizers begin with a
+    space."""
+    both, first = tokenizer.encode_batch([before + after, _kept(before)])
+    start = max(1, min(len(first), len(both) - 1))
+    return Continuation(np.asarray(both, np.int32), start)
+
+
+def _kept(before: str) -> str:
+    return before.rstrip() or before
+
+
+def windows(tokenizer: Tokenizer, text: str, context: int) -> tuple[list[Continuation], int]:
+    """A text in windows of the model's context that share no scored token, and how many bytes are
+    scored. The last window reaches back to fill the context. The first token is scored after the
+    one that ends documents; if there is none, it is not scored."""
+    ids = np.asarray(tokenizer.encode_batch([text])[0], np.int32)
+    size = len(text.encode())
+    if tokenizer.end_of_document is not None:
+        ids = np.concatenate([np.array([tokenizer.end_of_document], np.int32), ids])
+    elif len(ids) < 2:
+        raise WrongTokens(
+            "a text of one token has nothing to score, because no token of this tokenizer ends "
+            "documents; write a longer text"
+        )
+    else:
+        size -= int(tokenizer.token_bytes[ids[0]])
+    found = []
+    for first in range(1, len(ids), context):
+        end = min(first + context, len(ids))
+        begin = max(0, end - context - 1)
+        found.append(Continuation(ids[begin:end], first - begin))
+    return found, size
+
+
+# ── Answers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _answers(
+    asked: Sequence[Asked], tokenizer: Tokenizer, count: int, model: Answers
+) -> list[dict[str, Any]]:
+    """The line of each item, without the model's name."""
+    scored = iter(model.score([one for of in asked for one in of.scored]))
+    prompts = [of.prompt for of in asked if of.prompt is not None]
+    numbered = [Prompt(prompt, 0, number) for number, prompt in enumerate(prompts)]
+    written = iter(model.generate(numbered, count, GREEDY))
+    return [
+        {"task": of.task}
+        | of.item.model_dump()
+        | _line(of, [next(scored) for _ in of.scored])
+        | (_written(of.item, tokenizer, next(written).tokens) if of.prompt is not None else {})
+        for of in asked
+    ]
+
+
+def _line(asked: Asked, scored: Sequence[Scored]) -> dict[str, Any]:
+    sums = [float(one.logprobs.sum(dtype=np.float64)) for one in scored]
+    tokens = [len(one.logprobs) for one in scored]
+    if not isinstance(asked.item, Choice):
+        return {"logprobs": sum(sums), "tokens": sum(tokens), "bytes": asked.bytes[0]}
+    line = {"logprobs": sums, "tokens": tokens, "bytes": asked.bytes}
+    return line | {"right": right_of(line | {"answer": asked.item.answer})}
+
+
+def _written(item: Item, tokenizer: Tokenizer, tokens: np.ndarray) -> dict[str, Any]:
+    """What the model wrote up to the first stop string or the end of its document, and whether this
+    is the answer, spaces around both aside."""
+    assert isinstance(item, Answer)
+    ids = [int(token) for token in tokens]
+    if tokenizer.end_of_document in ids:
+        ids = ids[: ids.index(tokenizer.end_of_document)]
+    text = tokenizer.decode(ids)
+    text = text[: min([text.index(stop) for stop in item.stop if stop in text], default=len(text))]
+    return {"written": text, "right": text.strip() == item.answer.strip()}
+
+
+def _measured(
+    lines: Sequence[Mapping[str, Any]], tasks: Sequence[Task]
+) -> dict[str, metrics.Score | None]:
+    found: dict[str, metrics.Score | None] = {}
+    for task in tasks:
+        of = scores_of(task.kind, [line for line in lines if line["task"] == task.name])
+        found |= {f"task/{task.name}/{what}": score for what, score in of.items()}
+    return found

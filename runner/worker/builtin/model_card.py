@@ -1,0 +1,196 @@
+"""Model cards: Markdown about an exported model, from the plan (data, tokens, how to reproduce) and
+from the scores that the lab measured. Pure, except `scores_in`. Titles and names are strangers'
+text and are escaped."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from scipy.special import stdtrit
+
+from runner.lib import bounds, untrusted_files
+
+MEASURED, SCORES = "measured.json", "scores.json"
+FRONT = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["regatta"]}
+NO_LICENCE = "The experiment names none. Ask its authors before you use the model."
+
+
+class Score(NamedTuple):
+    """What a step of the lab measured of one model."""
+
+    value: float
+    error: float | None = None  # standard error over items
+
+
+Scores = Mapping[str, Mapping[str, Score]]  # {label: {metric: score}}
+
+
+def scores_in(folders: Iterable[Path]) -> dict[str, dict[str, Score]]:
+    """All scores in the outputs of steps that measure models. Raises Refused and ValueError."""
+    found: dict[str, dict[str, Score]] = {}
+    for folder in folders:
+        for label, of in _json(folder / SCORES).items():
+            found.setdefault(label, {}).setdefault("eval/bpb", Score(float(of["bpb"])))
+        for label, of in _json(folder / MEASURED).items():
+            for metric, score in of.items():
+                value = Score(float(score["value"]), score.get("standard_error"))
+                found.setdefault(label, {})[metric] = value
+    return found
+
+
+def _json(path: Path) -> dict[str, Any]:
+    data = untrusted_files.read(path.resolve(), bounds.MOST_KEPT)
+    return {} if data is None else dict(bounds.plain(data))
+
+
+def written(
+    config: Mapping[str, Any],
+    label: str,
+    model: Mapping[str, Any],
+    parameters: int,
+    scores: Scores,
+    *,
+    chats: bool,
+) -> str:
+    """The card of the model with this label. `config` is that of the `export` step, `model` the
+    model's own."""
+    about = config["about"]
+    licence = config["licence"]
+    front = {**FRONT, **({"license": licence} if licence else {})}
+    name = f" ({label})" if label else ""
+    parts = [
+        "---\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in front.items()) + "---",
+        f"# {escaped(about.get('title', 'A language model') + name)}",
+        f"A decoder with {parameters:,} parameters: {model['num_layers']} layers of width "
+        f"{model['hidden_dim']}, a context of {model['seq_len']:,} tokens and a vocabulary of "
+        f"{model['vocab_size']:,}. Regatta trained it, measured it and wrote this card from its "
+        "records.",
+        "## Use\n\n```python\n" + (_CHAT if chats else _PLAIN) + "```",
+        _data(about, label),
+        _scores(label, scores),
+        _reproduce(about),
+        f"## Licence\n\n{licence or NO_LICENCE}",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+_PLAIN = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS FOLDER")
+model = AutoModelForCausalLM.from_pretrained("THIS FOLDER")
+prompt = tokenizer("Once", return_tensors="pt", return_token_type_ids=False)
+print(tokenizer.decode(model.generate(**prompt, max_new_tokens=64)[0]))
+"""
+_CHAT = """\
+from transformers import pipeline
+
+chat = pipeline("text-generation", "THIS FOLDER")
+print(chat([{"role": "user", "content": "Hello"}], max_new_tokens=64)[0]["generated_text"][-1])
+"""
+
+
+def _data(about: Mapping[str, Any], label: str) -> str:
+    """What the model read, step by step, for it alone."""
+    steps = about.get("steps", {})
+    lines = []
+    for name in _chain(about, label):
+        config = steps[name]["config"]
+        lines.append(f"- `{plain(name)}` ({plain(steps[name]['do'])}): {_said(config)}")
+    return "## Data and training\n\n" + "\n".join(lines) if lines else ""
+
+
+def _chain(about: Mapping[str, Any], label: str) -> list[str]:
+    """The steps that a model depends on, each after its inputs."""
+    steps, found = about.get("steps", {}), dict[str, None]()
+
+    def add(name: str) -> None:
+        for other in steps[name]["inputs"]:
+            add(other)
+        found.setdefault(name)
+
+    if label in about.get("models", {}):
+        add(about["models"][label])
+    return list(found)
+
+
+def _said(config: Mapping[str, Any]) -> str:
+    """What matters of a step's configuration."""
+    train, model = config.get("train"), config.get("model")
+    if isinstance(train, Mapping) and isinstance(model, Mapping) and "seq_len" in model:
+        tokens = train["num_train_steps"] * train["train_batch_size"] * model["seq_len"]
+        return (
+            f"{tokens:,} tokens in {train['num_train_steps']:,} steps of "
+            f"{train['train_batch_size']:,} × {model['seq_len']:,}, "
+            f"learning rate {train['learning_rate']:g}, seed {config.get('seed', 0)}"
+        )
+    words = (f"{key} {_short(value)}" for key, value in config.items() if value not in (None, {}))
+    return plain(", ".join(words)) or "no settings"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"of {key} {_short(inner)}" for key, inner in value.items())
+    text = value if isinstance(value, str) else json.dumps(value)
+    if re.fullmatch("[0-9a-f]{64}", text):
+        return f"{text[:16]}…"
+    return text if len(text) <= 70 else f"{text[:79]}…"
+
+
+def _scores(label: str, scores: Scores) -> str:
+    mine = scores.get(label)
+    if not mine:
+        return ""
+    arm = _arm(label)
+    alike = [other for other in scores if _arm(other) == arm]
+    rows = []
+    for metric, score in sorted(mine.items()):
+        over_items = _interval(score.value, 1.96 * score.error) if score.error else "not known"
+        every = [scores[other][metric].value for other in alike if metric in scores[other]]
+        over_seeds = "one seed"
+        if len(every) > 1:
+            half = float(stdtrit(len(every) - 1, 0.975)) * stdev(every) / len(every) ** 0.5
+            over_seeds = f"{fmean(every):.4f}, {_interval(fmean(every), half)} ({len(every)} seeds)"
+        rows.append(f"| `{plain(metric)}` | {score.value:.4f} | {over_items} | {over_seeds} |")
+    return (
+        "## Scores\n\nThe lab computed them from the parameters. The first interval is over the "
+        "items that were scored, the second over seeds of the same recipe; both are 95 %.\n\n"
+        "| metric | score | interval by items | mean of the seeds, interval |\n"
+        "| --- | --- | --- | --- |\n" + "\n".join(rows)
+    )
+
+
+def _arm(label: str) -> str:
+    return ",".join(part for part in label.split(",") if not part.startswith("seed="))
+
+
+def _interval(middle: float, half: float) -> str:
+    return f"{middle - half:.4f} to {middle + half:.4f}"
+
+
+def _reproduce(about: Mapping[str, Any]) -> str:
+    if "experiment" not in about:
+        return ""
+    lines = [f"Experiment: `{plain(about['experiment'])}`."]
+    if about.get("preregistration"):
+        lines.append(f"Its predictions were registered in issue #{about['preregistration']}.")
+    if about.get("commit"):
+        lines.append(f"Commit of the experiment: `{plain(about['commit'])}`.")
+    if about.get("execution"):
+        execution = plain(about["execution"])
+        lines.append(f"Execution: `{execution}`; `regatta reproduce {execution}` runs it again.")
+    run = f"Run it with `regatta run {plain(about['experiment'])}`."
+    return "## Reproduce\n\n" + "\n".join([*lines, run])
+
+
+def escaped(text: str) -> str:
+    """A stranger's line as Markdown that shows these characters."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&])", r"\\\1", " ".join(text.split()))
+
+
+def plain(text: str) -> str:
+    """A stranger's line for inside of backticks, or where it is a name."""
+    return re.sub(r"[`<>&|]", "", " ".join(str(text).split()))

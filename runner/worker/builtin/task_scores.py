@@ -1,0 +1,92 @@
+"""Scores of a task, from the recorded items alone (`items.jsonl`). Pure.
+
+accuracy         share of items whose right choice is the most likely one, by the log-probability
+                 of the whole choice. If n choices tie, the item counts 1/n.
+accuracy_norm    the same by log-probability per byte of the choice
+choice_prob_norm probability of the right choice, divided by that of all choices together
+bpb              bits per byte of the right choice, the right answer or the text: the sum of the
+                 items' bits over the sum of their bytes
+exact_match      share of items whose answer was written exactly
+
+The standard error is over items (for bpb, of a ratio of sums, to first order). `chance` is what
+guessing gives."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from runner.schema import metrics
+from runner.schema.metrics import Score
+
+TIE = 1e-5  # nats within which two choices tie: more than rounding, less than any real difference
+
+Item = Mapping[str, Any]
+Scorer = Callable[[Sequence[Item]], Score | None]
+
+
+def scores_of(kind: str, items: Sequence[Item]) -> dict[str, Score | None]:
+    """{what: score} of the items of one task and model; None if it is not finite."""
+    return {what: of(items) for what, of in SCORES[kind].items()}
+
+
+def right_of(item: Item, *, per_byte: bool = False) -> float:
+    """1 if the right choice is the most likely one, 1/n if n choices tie, else 0."""
+    of = _logprobs(item)
+    if per_byte:
+        of = of / np.array(item["bytes"])
+    best = of.max() - of <= TIE
+    return float(best[item["answer"]] / best.sum())
+
+
+def _probability(item: Item) -> float:
+    of = _logprobs(item)
+    return float(np.exp(of - of.max())[item["answer"]] / np.exp(of - of.max()).sum())
+
+
+def _logprobs(item: Item) -> np.ndarray:
+    return np.array(item["logprobs"], np.float64)
+
+
+def _mean(value: Callable[[Item], float], *, of_choices: bool) -> Scorer:
+    def scored(items: Sequence[Item]) -> Score | None:
+        values = np.array([value(item) for item in items])
+        chance = np.mean([1 / len(item["logprobs"]) for item in items]) if of_choices else 0.0
+        return _score(float(values.mean()), values, float(chance))
+
+    return scored
+
+
+def _bpb(items: Sequence[Item]) -> Score | None:
+    def of(key: str) -> np.ndarray:
+        return np.array([_right(item, key) for item in items], np.float64)
+
+    bits, length = -of("logprobs") / math.log(2), of("bytes")
+    value = bits.sum() / length.sum()
+    return _score(float(value), (bits - value * length) / length.mean(), None)
+
+
+def _right(item: Item, key: str) -> float:
+    found = item[key]
+    return float(found[item["answer"]] if isinstance(found, list) else found)
+
+
+def _score(value: float, parts: np.ndarray, chance: float | None) -> Score | None:
+    error = float(parts.std(ddof=1) / math.sqrt(len(parts))) if len(parts) > 1 else None
+    return metrics.score(value, len(parts), error, chance)
+
+
+SCORES: Mapping[str, Mapping[str, Scorer]] = {
+    "choice": {
+        "accuracy": _mean(right_of, of_choices=True),
+        "accuracy_norm": _mean(lambda item: right_of(item, per_byte=True), of_choices=True),
+        "bpb": _bpb,
+        "choice_prob_norm": _mean(_probability, of_choices=True),
+    },
+    "answer": {
+        "exact_match": _mean(lambda item: float(item["right"]), of_choices=False),
+        "bpb": _bpb,
+    },
+    "text": {"bpb": _bpb},
+}

@@ -1,0 +1,152 @@
+"""The step `benchmark`: scores of tasks, of the lab's models and of own ones, in a box and out of
+it."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runner.lib.problems import BadExperiment
+from runner.planning import planner
+from runner.spec.benchmarks import measures
+from runner.store.store import Store
+from runner.worker import executor
+from runner.worker.builtin import task_scores
+from tests.integration.runner.test_execute import made
+
+LABS = """\
+title: What a model prefers
+data: {source: stdlib}
+model: {hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 64}
+train: {train_batch_size: 2, num_train_steps: 2, learning_rate: 0.01}
+eval: {tokens: 64}
+resources: {kind: cpu}
+benchmarks:
+  tasks: [cloze, lexical-choice, sky.jsonl, sums.jsonl, prose.jsonl]
+  items: 40
+  tokens: 9
+"""
+OWN = LABS.replace(
+    "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 64}",
+    "{seq_len: 64}\nown: {model: 'model:NAME'}",
+)
+FILES = {
+    "sky.jsonl": [
+        {"context": "The sky is", "choices": [" blue", " gray", " pink"], "answer": 0},
+        {"context": "The grass is ", "choices": ["blue", "lime", "pink"], "answer": 1},
+    ],
+    "sums.jsonl": [{"prompt": "2 + 3 =", "answer": " 5"}, {"prompt": "1 + 3 =", "answer": " 4"}],
+    "prose.jsonl": [{"text": "It was a dark and stormy night. " * 9}, {"text": "Short é."}],
+}
+CODE = """
+import jax, jax.numpy as jnp
+
+class Uniform:
+    def __init__(self, config):
+        self.vocab, self.seq_len = config["vocab_size"], config["seq_len"]
+
+    def init(self, key):
+        return {"table": {"w": jax.random.normal(key, (self.vocab, self.vocab))}}
+
+    def logits(self, params, tokens):
+        return 0.0 * params["table"]["w"][tokens]
+
+class Table(Uniform):
+    def logits(self, params, tokens):
+        return 3 * params["table"]["w"][tokens]
+
+class LooksAhead(Uniform):  # at every second position, which `evaluate` finds only by its probe
+    def logits(self, params, tokens):
+        after = jnp.roll(tokens, -1, axis=1) * (jnp.arange(tokens.shape[1]) % 2 == 0)
+        return 9 * jax.nn.one_hot(after, self.vocab) + 0 * params["table"]["w"][tokens]
+"""
+
+
+def declared(folder: Path, text: str, files: dict[str, Any] = FILES) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "experiment.yaml").write_text(text)
+    (folder / "model.py").write_text(CODE)
+    for name, items in files.items():
+        (folder / name).write_text("".join(json.dumps(item) + "\n" for item in items))
+    return folder
+
+
+def benchmarked(
+    folder: Path, store: Store, text: str, terms: executor.Terms = executor.OWN_MACHINE
+) -> tuple[dict[str, Any], list[dict[str, Any]], Path]:
+    """The scores of the only model, the lines of its items, and the step's output."""
+    plan = planner.plan_folder(declared(folder, text), store)
+    out = made(store, plan, terms=terms)["benchmarks"].folder
+    scores = json.loads((out / "measured.json").read_text())
+    lines = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    if scores:
+        [scores] = scores.values()
+        assert tuple(scores) == tuple(sorted(measures(plan.steps["benchmarks"].config)))
+    return scores, lines, out
+
+
+def test_the_labs_model_is_scored_on_every_task_and_scores_follow_from_the_items(
+    tmp_path: Path,
+) -> None:
+    scores, lines, _ = benchmarked(tmp_path / "labs", Store(tmp_path / "store"), LABS)
+    assert Counter(line["task"] for line in lines) == {
+        "cloze": 40, "lexical-choice": 40, "sky": 2, "sums": 2, "prose": 2
+    }  # fmt: skip
+    kinds = {"sums": "answer", "prose": "text"}
+    for task in Counter(line["task"] for line in lines):
+        mine = [line for line in lines if line["task"] == task]
+        for what, score in task_scores.scores_of(kinds.get(task, "choice"), mine).items():
+            assert score
+            assert scores[f"task/{task}/{what}"] == score.model_dump()
+    assert scores["task/cloze/accuracy"]["chance"] == 0.25
+    assert scores["task/lexical-choice/accuracy"]["chance"] == 0.5
+    assert 5 < scores["task/prose/bpb"]["value"] < 10  # it has learned next to nothing
+
+
+def test_an_own_model_scores_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> None:
+    text = OWN.replace("NAME", "Table")
+    boxed = executor.Terms("bubblewrap")
+    _, one, out = benchmarked(tmp_path / "own", Store(tmp_path / "one"), text, boxed)
+    _, other, _ = benchmarked(tmp_path / "own", Store(tmp_path / "other"), text)
+    assert not (out / "void.json").exists()
+    for line, like in zip(one, other, strict=True):
+        np.testing.assert_allclose(line["logprobs"], like["logprobs"], rtol=1e-4)
+        assert {**line, "logprobs": 0} == {**like, "logprobs": 0}
+
+
+def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
+    text = OWN.replace("NAME", "LooksAhead")
+    boxed = executor.Terms("bubblewrap")
+    scores, lines, out = benchmarked(tmp_path / "own", Store(tmp_path / "store"), text, boxed)
+    assert scores == {}
+    assert len(lines) == 86
+    [why] = json.loads((out / "void.json").read_text()).values()
+    assert "when it sees the whole window" in why
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        ("[clozee]", "there is no task `clozee`.*; did you mean `cloze`?"),
+        ("[]", "must not be empty"),
+        ("[../sky.jsonl]", "there is no task `../sky.jsonl`"),
+        ("[Sky.jsonl]", "`Sky` would be a part of metrics' names"),
+        ("[cloze, cloze]", "two tasks are called `cloze`"),
+        ("[none.jsonl]", "no such file in the experiment's folder"),
+        ("[bad.jsonl]", "bad.jsonl, line 2, answer: 3 is the number of none of the 2 choices"),
+    ],
+)
+def test_a_task_that_cannot_be_asked_is_refused_where_it_is_declared(
+    tasks: str, words: str, tmp_path: Path
+) -> None:
+    text = LABS.rpartition("benchmarks:")[0] + f"benchmarks: {{tasks: {tasks}}}\n"
+    good = {"context": "a", "choices": ["b", "c"], "answer": 0}
+    folder = declared(tmp_path / "labs", text, {"bad.jsonl": [good, good | {"answer": 3}]})
+    with pytest.raises(BadExperiment, match=words) as it:
+        planner.plan_folder(folder, Store(tmp_path / "store"))
+    [problem] = it.value.problems
+    assert problem.line == 7
+    assert problem.field.startswith("benchmarks.tasks")

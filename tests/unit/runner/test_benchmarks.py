@@ -1,0 +1,265 @@
+"""Tasks and their scores: which items there are, how a model is asked, and what follows from its
+answers. Models are functions from tokens to logits here."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.data.token_store import WrongTokens
+from engine.data.tokenize import END, Tokenizer, byte_tokenizer, train_bpe
+from runner.spec import task_items
+from runner.spec.benchmarks import measures
+from runner.spec.task_items import BadTask, Choice, Whole, items_of
+from runner.worker.builtin import benchmark, task_scores
+from runner.worker.builtin.answers import PROBES, _FromLogits
+from runner.worker.builtin.made_tasks import made
+from runner.worker.builtin.trained import Planned
+
+TEXT = " ".join(f"The quick {word} jumped over sleepy dogs yesterday." for word in (
+    "brown foxes", "green frogs", "white crows", "black goats", "young birds", "merry sheep"
+)).encode() * 20  # fmt: skip
+SEQ_LEN, ROWS = 48, 4
+Logits = Callable[[np.ndarray], np.ndarray]
+
+
+class Talk:
+    """A conversation with a function from tokens (B, S) to logits (B, S, V)."""
+
+    def __init__(self, of: Logits) -> None:
+        self.of, self.turns = of, 0
+
+    def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
+        assert tokens_BS.shape == (ROWS, SEQ_LEN)
+        found = self.of(tokens_BS)
+        return found if positions_B is None else found[np.arange(ROWS), positions_B]
+
+    def anew(self) -> None:
+        self.turns += 1
+
+
+def uniform(vocab: int = 256) -> Logits:
+    return lambda tokens_BS: np.zeros((*tokens_BS.shape, vocab), np.float32)
+
+
+def table(seed: int = 0) -> Logits:
+    of_VV = np.random.default_rng(seed).normal(size=(256, 256)).astype(np.float32)
+    return lambda tokens_BS: of_VV[tokens_BS]
+
+
+def looks_ahead(tokens_BS: np.ndarray) -> np.ndarray:
+    return 9 * np.eye(256, dtype=np.float32)[np.roll(tokens_BS, -1, axis=1)]
+
+
+def lines(
+    items: list[Any], of: Logits, tokenizer: Tokenizer | None = None, kind: Any = "choice"
+) -> list[dict[str, Any]]:
+    tokenizer = tokenizer or byte_tokenizer()
+    model = _FromLogits(Talk(of), ROWS, SEQ_LEN, tokenizer.vocab_size)
+    this = Planned({"seq_len": SEQ_LEN}, "")
+    tasks = [benchmark.Task("it", kind, items)]
+    asked = list(benchmark._asked(tasks, tokenizer, this, 4))
+    return benchmark._answers(asked, tokenizer, 4, model)
+
+
+def values(kind: str, of: list[dict[str, Any]]) -> dict[str, float]:
+    scores = task_scores.scores_of(kind, of)
+    assert all(score and score.items == len(of) for score in scores.values())
+    return {what: score.value for what, score in scores.items() if score}
+
+
+# ── Scores ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("task", "k"), [("cloze", 4), ("lexical-choice", 2)])
+def test_a_uniform_model_is_right_as_often_as_guessing(task: str, k: int) -> None:
+    found = values("choice", lines(made(task, TEXT, 30, SEQ_LEN + 1), uniform()))
+    for what in ("accuracy", "accuracy_norm", "choice_prob_norm"):
+        assert found[what] == pytest.approx(1 / k, abs=1e-9)
+    assert found["bpb"] == pytest.approx(8, rel=1e-6)  # log2(256) bits for each byte
+
+
+def test_a_uniform_model_needs_the_logarithm_of_its_vocabulary_for_each_token() -> None:
+    tokenizer = train_bpe([TEXT.decode()], 300)
+    text = TEXT[:400].decode()
+    [line] = lines([Whole(text=text)], uniform(300), tokenizer, "text")
+    [ids] = tokenizer.encode_batch([text])
+    assert (line["tokens"], line["bytes"]) == (len(ids), 400)  # the first one follows END
+    assert values("text", [line])["bpb"] == pytest.approx(math.log2(300) * len(ids) / 400, rel=1e-6)
+
+
+def test_no_order_of_the_choices_changes_a_score() -> None:
+    items = made("cloze", TEXT, 30, SEQ_LEN + 1)
+    rng = np.random.default_rng(0)
+    turned = []
+    for item in items:
+        order = [int(n) for n in rng.permutation(len(item.choices))]
+        choices = [item.choices[n] for n in order]
+        turned.append(
+            Choice(context=item.context, choices=choices, answer=order.index(item.answer))
+        )
+    assert [item.answer for item in turned] != [item.answer for item in items]
+    for of in (uniform(), table()):
+        one, other = values("choice", lines(items, of)), values("choice", lines(turned, of))
+        assert one == pytest.approx(other, rel=1e-6)
+
+
+def test_standard_errors_are_those_of_a_mean_and_of_a_ratio() -> None:
+    items = [
+        {"answer": 0, "logprobs": [-1.0, -3.0], "bytes": [2, 2]},
+        {"answer": 1, "logprobs": [-1.0, -2.0], "bytes": [1, 8]},
+        {"answer": 1, "logprobs": [-5.0, -4.0], "bytes": [4, 4]},
+    ]
+    found = task_scores.scores_of("choice", items)
+    accuracy, norm, bpb = found["accuracy"], found["accuracy_norm"], found["bpb"]
+    assert accuracy
+    assert norm
+    assert bpb
+    assert (accuracy.value, norm.value) == (pytest.approx(2 / 3), 1.0)
+    assert accuracy.standard_error == pytest.approx(np.std([1, 0, 1], ddof=1) / 3**0.5)
+    assert accuracy.chance == norm.chance == 0.5
+    assert bpb.value == pytest.approx(7 / math.log(2) / 14)
+    parts = np.array([1, 2, 4]) / math.log(2) - bpb.value * np.array([2, 8, 4])
+    assert bpb.standard_error == pytest.approx(np.std(parts, ddof=1) / 3**0.5 / (14 / 3))
+    [alone] = [task_scores.scores_of("choice", items[:1])["accuracy"]]
+    assert alone
+    assert alone.standard_error is None
+
+
+# ── How a model is asked ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_text_is_scored_once_each_token_and_its_last_window_reaches_back() -> None:
+    text = TEXT[:130].decode()
+    found, size = benchmark.windows(byte_tokenizer(), text, SEQ_LEN)
+    assert size == 129  # nothing comes before the first
+    assert "".join(chr(x) for one in found for x in one.tokens[one.start :]) == text[1:]
+    assert [(len(one.tokens), one.start) for one in found] == [(49, 1), (49, 1), (49, 16)]
+    with_end = train_bpe(["no pairs"], 257)
+    found, size = benchmark.windows(with_end, text, SEQ_LEN)
+    assert (size, int(found[0].tokens[0])) == (130, with_end.id_of(END))
+
+
+def test_spaces_before_a_choice_belong_to_it() -> None:
+    tokenizer = train_bpe(["the cat sat on the mat and the cat sat " * 9], 280)
+    one = benchmark.continuation(tokenizer, "the ", "cat")
+    other = benchmark.continuation(tokenizer, "the", " cat")
+    assert one.start == other.start
+    np.testing.assert_array_equal(one.tokens, other.tokens)
+
+
+@pytest.mark.parametrize(
+    ("item", "kind", "words"),
+    [
+        (Choice(context="x" * 46, choices=["a", "bbbb"], answer=0), "choice", "49 tokens"),
+        (task_items.Answer(prompt="x" * 46, answer="a"), "answer", "50 tokens.*or lower `tokens`"),
+    ],
+)
+def test_an_item_longer_than_the_context_is_refused_with_its_length(
+    item: Any, kind: str, words: str
+) -> None:
+    with pytest.raises(WrongTokens, match=f"item 0 of it has.*{words}"):
+        lines([item], uniform(), kind=kind)
+
+
+def test_a_model_that_looks_ahead_is_found_and_an_honest_one_is_not() -> None:
+    asked = [
+        benchmark.continuation(byte_tokenizer(), item.context, choice)
+        for item in made("cloze", TEXT, 50, SEQ_LEN + 1)
+        for choice in item.choices
+    ]
+    for of, words in ((table(), ""), (looks_ahead, "when it sees the whole window")):
+        model = _FromLogits(talk := Talk(of), ROWS, SEQ_LEN, 256)
+        model.score(asked)
+        assert len(model._seen) == PROBES
+        assert words in model.looked_ahead()
+        assert bool(model.looked_ahead()) == bool(words)
+        assert talk.turns == 2
+
+
+# ── Items ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_items_are_made_by_their_rule_and_always_the_same() -> None:
+    words = set(TEXT.decode().replace(".", "").split())
+    for task, others in (("cloze", 3), ("lexical-choice", 1)):
+        items = made(task, TEXT, 60, 100)
+        assert items == made(task, TEXT, 60, 100)
+        assert len(items) == 60
+        assert len({item.answer for item in items}) == others + 1
+        for item in items:
+            right = item.choices[item.answer]
+            wrong = [word for word in item.choices if word != right]
+            assert (item.context + right).encode() in TEXT
+            assert len(item.context.encode()) <= 64
+            assert len(wrong) == others
+            assert {len(word) for word in wrong} == {len(right)}
+            if task == "cloze":
+                assert words.issuperset(wrong)
+            else:
+                assert sorted(wrong[0]) == sorted(right)
+                assert wrong[0] not in words
+
+
+def test_text_without_words_and_models_that_see_too_little_make_no_items() -> None:
+    with pytest.raises(BadTask, match="no word from which `cloze`"):
+        made("cloze", b"1 + 1 = 2\n" * 99, 9, 100)
+    with pytest.raises(BadTask, match="needs models that see 28 bytes, and one sees 20"):
+        made("cloze", TEXT, 9, 20)
+
+
+GOOD = {"context": "a", "choices": ["b", "c"], "answer": 0}
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("", "it.jsonl has no items"),
+        ("[1]", "line 1: an item is an object with `context`"),
+        ("{", "line 1: this is no JSON"),
+        ("\n\n" + json.dumps({"text": ""}), "line 3, text: "),
+        (json.dumps({**GOOD, "answer": -1}), "answer: -1 is the number of none of the 2 choices"),
+        (json.dumps({**GOOD, "answer": 2}), "write 0 for the first of them, 1 for the last"),
+        (json.dumps({**GOOD, "answer": "b"}), "line 1, answer: "),
+        (json.dumps({**GOOD, "choices": ["b"]}), "line 1, choices: "),
+        (json.dumps({**GOOD, "choices": ["b", "b"]}), "two choices are the same text"),
+        (json.dumps({**GOOD, "context": ""}), "line 1, context: "),
+        (json.dumps({**GOOD, "key": 1}), "line 1, key: "),
+        (json.dumps(GOOD) + "\n" + json.dumps({"text": "a"}), "line 2: .* another kind"),
+        (json.dumps(GOOD) * 2, "line 1: this is no JSON"),
+        ("[" * 100_000, "line 1: this is no JSON"),
+    ],
+)
+def test_a_file_that_holds_no_items_is_refused_with_its_line(written: str, words: str) -> None:
+    with pytest.raises(BadTask, match=words):
+        items_of(written.encode(), "it.jsonl")
+
+
+def test_a_file_behind_a_link_or_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "it.jsonl").write_text(json.dumps(GOOD))
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "it.jsonl")
+    with pytest.raises(BadTask, match=r"link\.jsonl"):
+        task_items.read(tmp_path / "link.jsonl")
+    monkeypatch.setattr(task_items, "MAX_FILE", 9)
+    with pytest.raises(BadTask, match="larger than 9 bytes"):
+        task_items.read(tmp_path / "it.jsonl")
+
+
+def test_metrics_are_known_before_the_run() -> None:
+    file = {"sha256": "", "kind": "answer", "items": 2}
+    config = {"tasks": ["cloze", "a/sums.jsonl"], "files": {"a/sums.jsonl": file}}
+    assert list(measures(config)) == [
+        "task/cloze/accuracy",
+        "task/cloze/accuracy_norm",
+        "task/cloze/bpb",
+        "task/cloze/choice_prob_norm",
+        "task/sums/exact_match",
+        "task/sums/bpb",
+    ]
+    assert len(list(measures({"tasks": ["sums.jsonl"], "files": {}}))) == 5  # any of them
