@@ -447,6 +447,17 @@ def unknown_keys(job: StubJob) -> None:
         _again(path)
 
 
+def another_metric(job: StubJob) -> None:
+    """Scores by a metric that was not planned."""
+    for path in _made(job, metrics.MEASURED):
+        more = {"task/luck/accuracy": {"value": 1.0}}
+        put(
+            path,
+            to_json({name: {**of, **more} for name, of in json.loads(path.read_bytes()).items()}),
+        )
+        _again(path)
+
+
 def other_figures(job: StubJob) -> None:
     """Better scores, in the place of those whose digest the manifest has."""
     for path in _made(job, "scores.json"):

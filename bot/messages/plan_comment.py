@@ -23,8 +23,8 @@ MAX_LINE = 600  # characters of one line of a step's configuration
 MAX_OWN = 2_000  # likewise of what an arm says to code of its own
 MAX_COLUMNS = 12  # keys in which arms differ, in one table
 ISOLATED = {
-    "bubblewrap": "in isolation (bubblewrap), without network. It can read only its inputs and "
-    "write only its output",
+    "bubblewrap": "in isolation (bubblewrap), without network. It can read its inputs, those "
+    "files of its folder that count, and the installed Python. It can write only its output",
     "trusted": "without isolation: this lab's operator trusts approved code. Read it before you "
     "approve it",
 }

@@ -6,6 +6,7 @@ from bot.messages.templating import say, tally
 from bot.model.escape import prose
 from bot.model.keys import CommandKey
 from bot.model.thread import Ran
+from runner.execution.progress import RunProgress
 from runner.lib.format import natural
 from runner.publish import step_summary
 from runner.schema.record import StepEnd, command_of
@@ -39,7 +40,7 @@ def status(
         actions=_actions(ran, site),
         ran=ran,
         # In the order of the other comments, which is not that in which they run.
-        runs=sorted(ran.progress.runs, key=lambda of: natural(of.name)) if ran.progress else [],
+        runs=sorted(_shown(ran), key=lambda of: natural(of.name)),
         steps=ends(ran),
         icon=icon,
         headline=headline,
@@ -49,6 +50,12 @@ def status(
         via=_VIA[CommandKey.parse(command_of(ran.origin.approval)).via],
         place=ran.place and now and prose(ran.place.words(int(now.timestamp()))),
     )
+
+
+def _shown(ran: Ran) -> list[RunProgress]:
+    """The runs of the table: without finished ones of which no loss was read."""
+    runs = ran.progress.runs if ran.progress else ()
+    return [run for run in runs if run.loss is not None or not run.ended]
 
 
 def title(ran: Ran) -> str:

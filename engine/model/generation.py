@@ -1,8 +1,8 @@
 """Generates text: tokens that follow a prompt, each drawn from the model's logits.
 
-`generate` keeps the keys and values of all positions in a cache and computes one position a token.
-`generate_from` asks any function for logits and computes whole windows; it is for models that are
-no `Decoder`. Both draw the same tokens from the same logits."""
+`generate` keeps the keys and values of all positions in a cache, and computes one position per
+token. `generate_from` asks any function for logits and computes whole windows; it is for models
+that are no `Decoder`. Both draw the same tokens from the same logits."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -266,8 +266,8 @@ def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
     """Why these runs are no ladder, as a sentence; None if they are."""
     if not points:
         return (
-            f"it needs {scaling.PINNED_FEWEST} smaller sizes of the same recipe on this text; the "
-            "store has none"
+            f"it needs runs of {scaling.PINNED_FEWEST} smaller models with the same recipe "
+            "(training settings) on this text, and the lab has none"
         )
     unknown = [point.run for point in points if point.on(axis) is None]
     if unknown:

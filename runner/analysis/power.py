@@ -126,7 +126,7 @@ def told(
         ("" if metric == BPB else f"By `{metric}`: ")
         + known(by_metric.get(metric), len(plan.seeds))
         for metric in sorted(named, key=lambda metric: metric != BPB)
-        if plan.arms
+        if plan.arms and (predictions or len(plan.seeds) > 1)
     ]
     for n, prediction in enumerate(predictions, 1):
         if one := of_prediction(prediction, by_metric.get(prediction.metric), len(plan.seeds)):
@@ -138,8 +138,8 @@ def known(spread: Spread | None, seeds: int) -> str:
     """What a design with so many seeds can detect in general, as sentences."""
     if seeds < 2:
         return (
-            "With one seed a mean has no interval. So every prediction stays inconclusive, except "
-            "one about an exponent."
+            "This plan has one seed. A mean of one seed has no confidence interval, so no "
+            "prediction about a mean can be confirmed or refuted."
         )
     if spread is None:
         return (

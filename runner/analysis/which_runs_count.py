@@ -254,9 +254,8 @@ def _edits(registration: Registration) -> Deviation | None:
     if not edits:
         return None
     last, times = edits[-1], "once" if len(edits) == 1 else f"{len(edits)} times"
-    words = (
-        f"the issue was edited {times} after it was sealed, last at {last.at:%Y-%m-%d %H:%M:%S} UTC"
-    )
+    when = f"{last.at:%Y-%m-%d %H:%M:%S} UTC"
+    words = f"the issue was edited {times} after it was sealed ({when})"
     between = {edit.text_sha256 for edit in edits} - {last.text_sha256, seal.text_sha256}
     also = " There were other versions in between; the records have them." if between else ""
     if last.text_sha256 == seal.text_sha256:
@@ -265,7 +264,10 @@ def _edits(registration: Registration) -> Deviation | None:
         return Deviation(
             f"{words}. The records have only the digest of one of the two texts.{also}"
         )
-    return Deviation(f"{words}.{also}", text_diff(seal.text, last.text) or _UNSEEN)
+    return Deviation(
+        f"{words}. The verdict uses the sealed text.{also}",
+        text_diff(seal.text, last.text) or _UNSEEN,
+    )
 
 
 _UNSEEN = ("! only invisible characters differ, for example line ends",)

@@ -188,7 +188,7 @@ def _notes(plan: record.Plan, curves: list[Curve], cut: int) -> list[str]:
     if len(plan.arms) > MOST_NAMES:
         remarks.append(f"the first {MOST_NAMES} of {len(plan.arms)} arms are named")
     return [
-        f"training loss in nats a token · {lines}as reported by the job",
+        f"training loss in nats per token · {lines}as reported by the job",
         *textwrap.wrap(" · ".join(remarks), 100),
     ]
 

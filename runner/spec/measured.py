@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from runner.schema import metrics, step_graph
-from runner.spec.step_types import BUILT_IN, MODEL
+from runner.spec.step_types import BUILT_IN, MODELS
 
 MAX_NAMED = 30  # metrics in a clause
 
@@ -74,6 +74,6 @@ def of_model(step: StepLike, model: str, steps: Mapping[str, StepLike]) -> Itera
             parts = list(dict.fromkeys(["assistant", *steps[name].config["labels"]]))
     yield from map(metrics.of_part, parts if len(parts) > 1 else ())
     made = steps.get(model)
-    is_built_in = made and made.do in BUILT_IN and BUILT_IN[made.do].makes == MODEL
+    is_built_in = made and made.do in BUILT_IN and BUILT_IN[made.do].makes in MODELS
     if made and is_built_in and "model" not in made.config.get("own", {}):
         yield metrics.OUTPUT_NORM

@@ -103,3 +103,12 @@ class Import(Config):
         default=None,
         description="the tokens of a window; without it, as many as the model has positions",
     )
+
+
+class Compare(Config):
+    """Compares scores of models: a table and a chart with intervals. Each input is the output of a
+    step that measured models."""
+
+    metrics: tuple[Text, ...] = Field(
+        default=(), strict=False, description="only these, such as eval/bpb; all if left out"
+    )

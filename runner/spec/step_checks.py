@@ -240,6 +240,12 @@ def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said
         yield ("config", "tokens"), words
 
 
+def _compared(_: Mapping[str, Any], inputs: Inputs, __: Collection[Path]) -> Said:
+    if not inputs:
+        words = "there is nothing to compare; write `inputs: {scores: evaluate}`, or more of them"
+        yield ("inputs",), words
+
+
 def _weighed(weights: Mapping[str, float], names: tuple[str, ...], at: Path, what: str) -> Said:
     for name in weights:
         if name not in names:
@@ -255,4 +261,5 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "mix": _mixed,
     "train": _trained,
     "generate": _asked,
+    "compare": _compared,
 }

@@ -37,7 +37,7 @@ from runner.schema.own_model import Options, OwnModel
 from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark
 from runner.spec.conversation_steps import Conversations, Label
-from runner.spec.model_steps import Export, Generate, Import
+from runner.spec.model_steps import Compare, Export, Generate, Import
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -227,6 +227,7 @@ TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
 CHATS, ROWS = "a store of conversations", "conversations"
 MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
 IMPORTED, EXPORTED = "an imported model", "an exported model"
+COMPARISON = "a comparison"
 TASK_SCORES = "scores of tasks"
 STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
@@ -316,6 +317,11 @@ BUILT_IN = {
         inputs={"models": MODELS, "tokens": STORES},
         others=(SCORES, TASK_SCORES),
         sweeps=("models",),
+    ),
+    "compare": BuiltIn(
+        *("runner.worker.builtin.compare:compare", Compare, COMPARISON),
+        inputs={},
+        others=(SCORES, TASK_SCORES),
     ),
     "import": BuiltIn("runner.worker.builtin.exchange:import_model", Import, IMPORTED, inputs={}),
 }

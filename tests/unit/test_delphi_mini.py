@@ -92,7 +92,7 @@ def test_every_rung_follows_from_its_width_by_the_rule_that_is_written_above_it(
         assert {key: getattr(arm.train, key) for key in sizes} == sizes, name
         left = arm.train.model_dump(mode="json")
         for key in (*sizes, *forecasting.SAVING):
-            del left[key]
+            left.pop(key, None)  # a key of its default may be left out
         recipes.add(json.dumps(left))
     assert len(recipes) == 1
 

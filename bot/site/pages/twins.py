@@ -43,6 +43,10 @@ def row_of(row: Row) -> dict[str, Any]:
         "spread": row.summary.spread,
         "seeds": row.summary.n,
         "seeds_planned": row.summary.of,
+        "scores": {
+            metric: {str(seed): of.get((row.arm, seed)) for seed in entry.plan.seeds}
+            for metric, of in entry.scores.items()
+        },
         "figures": {str(seed): entry.figures.get((row.arm, seed)) for seed in entry.plan.seeds},
         "parameters": row.parameters,
         "tokens": row.planned.tokens,

@@ -86,7 +86,7 @@ class Run(Record):
     model_flops: Amount | None  # None: unknown, for an own model
     evaluated: Evaluated | None
     checkpoint_sha256: Sha256 | None
-    curve: tuple[tuple[Count, Figure], ...]  # (step, training loss in nats a token), a claim
+    curve: tuple[tuple[Count, Figure], ...]  # (step, training loss in nats per token), a claim
     tokens_per_second: Speed | None  # a claim
     scores: Measured = since({})  # of every metric, by `measured.json`
     skipped: Count = 0  # bad steps, which changed nothing; a claim

@@ -409,6 +409,24 @@ def test_a_curve_of_more_steps_than_were_planned_is_not_shown(tmp_path: Path) ->
     assert not any(life.figures().values()), "nor is what was scored what lies there"
 
 
+def test_every_planned_metric_is_in_the_record_of_a_run(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(by_metric=lambda _, seed, __: 9.0 + seed))
+    life.to_the_end()
+    assert life.figures() == HONEST
+    run = life.runs()["fast.s1"]
+    assert run.measured["weights/output_norm"].value == 10.0
+    assert run.measured["eval/bpb"].items == 20
+
+
+def test_a_metric_that_was_not_planned_is_no_score(tmp_path: Path) -> None:
+    ray = StubRay(by_metric=lambda *_: 9.0, tamper=stub_trainer.another_metric)
+    life = Life(tmp_path, ray)
+    facts = life.to_the_end()
+    assert facts.result
+    metrics = {"eval/bpb", "weights/output_norm"}
+    assert all(run.measured.keys() == metrics for run in life.runs().values())
+
+
 def test_a_thousand_names_of_one_flood_are_one_refusal(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay(tamper=stub_trainer.flood_of_metrics))
     facts = life.to_the_end()

@@ -31,6 +31,7 @@ def life(tmp_path: Path) -> Life:
     """One attempt died, one run diverged, one step was skipped, and the job lied at its end."""
     ray = StubRay(
         pace=1,
+        by_metric=lambda *_: 9.5,
         die_after={"t1": 5},
         diverge={"fast.s1": 3},
         skip={"fast.s0": 2},
@@ -153,6 +154,9 @@ def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believ
         assert losses == [(step, pytest.approx(loss, rel=1e-12)) for step, loss in of.curve]
         [*_, summary] = server.stream(f"{x}.{run}", "wandb-summary.json")
         assert summary["loss"] == losses[-1][1]
+        if of.evaluated:
+            assert summary["eval/bpb"] == of.evaluated.bpb
+            assert summary["weights/output_norm"] == 9.5
         assert server.exit_code(f"{x}.{run}") == (1 if run == "fast.s1" else 0)
 
     made = server.run(f"{x}.slow.s1")

@@ -170,6 +170,8 @@ def test_the_worker_trains_and_evaluates_what_the_spec_says(life: Life) -> None:
         assert [step for step, _ in run.curve] == list(range(1, 21))
         assert run.evaluated
         assert run.evaluated.targets == 256
+        assert run.measured["eval/bpb"].value == run.evaluated.bpb
+        assert run.measured["weights/output_norm"].value > 0
     assert life.run("fast.s0").evaluated.bpb < life.run("slow.s0").evaluated.bpb - 0.5  # type: ignore[union-attr]
 
 

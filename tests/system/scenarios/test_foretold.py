@@ -62,7 +62,7 @@ def test_a_ladder_is_judged_by_its_forms_and_then_foretells_the_next_size(lab: L
     assert "by `eval/bpb` the order is `t32`, `t16`, `t8`, best first" in lab.last(issue)
     ladder = propose(lab, "ladder", declared(*SIZES))
     assert (
-        "No forecast by the lab: it needs 3 smaller sizes of the same recipe on this text"
+        "The lab makes no forecast: it needs runs of 3 smaller models with the same recipe"
         in lab.last(ladder)
     )
     lab.say("grace", ladder, "/run")
@@ -83,4 +83,4 @@ def test_a_ladder_is_judged_by_its_forms_and_then_foretells_the_next_size(lab: L
     assert "inside, " in result
 
     again = propose(lab, "again", declared(64).replace("preregistration: 1\n", ""))
-    assert "No forecast by the lab: the lab has already run it, as x" in lab.last(again)
+    assert "The lab makes no forecast: the lab has already run it, as x" in lab.last(again)

@@ -154,7 +154,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     # Another design does, in another pull request.
     other = EXPERIMENT.replace("learning_rate: 0.003,", "learning_rate: 0.03,")
     third = propose(lab, "hotter", other.replace("[0, 1, 2]", "[6, 7, 8]"))
-    assert f"sealed another design (execution `{counted}`)" in lab.last(third)
+    assert f"fixed another design (execution `{counted}`)" in lab.last(third)
     lab.say("grace", third, "/run")
     _, _, seeds, hotter = executions(lab)
     for said, id, line in (

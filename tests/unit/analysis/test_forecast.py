@@ -130,7 +130,7 @@ def test_too_few_rungs_and_losses_that_do_not_fall_are_refused_in_words() -> Non
     for found, words in (
         (few, "2 different C are too few"),
         (flat, "the losses do not fall"),
-        (none, "the store has none"),
+        (none, "the lab has none"),
     ):
         assert isinstance(found, Refusal)
         assert words in found.words

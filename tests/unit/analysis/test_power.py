@@ -85,7 +85,7 @@ def test_the_detectable_difference_is_stated_per_prediction(
 
 def test_an_unknown_power_is_stated() -> None:
     assert "Power unknown" in power.known(None, 3)
-    assert "every prediction stays inconclusive" in power.known(SPREAD, 1)
+    assert "no prediction about a mean can be confirmed" in power.known(SPREAD, 1)
     plan = synthetic.plan()
     assert power.of_such_runs(plan, []) is None
     assert len(power.told(plan, [synthetic.prediction()], None)) == 1

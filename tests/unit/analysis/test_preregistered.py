@@ -278,7 +278,8 @@ def deviation(*edits: record.Edit) -> which_runs_count.Deviation:
 def test_an_edit_is_shown_with_its_difference_from_what_was_sealed() -> None:
     found = deviation(edit(TEXT.replace("more", "less")))
     assert found.what == (
-        "the issue was edited once after it was sealed, last at 2026-03-01 13:00:00 UTC."
+        "the issue was edited once after it was sealed (2026-03-01 13:00:00 UTC). "
+        "The verdict uses the sealed text."
     )
     assert "-It learns more." in found.diff
     assert "+It learns less." in found.diff

@@ -713,12 +713,12 @@ def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
         "| `a` | 2.5000 | 2.4000 to 2.6000 | 15 runs of 5 sizes; this arm takes 4 times the "
         "compute of the largest |" in body
     )
-    assert "No forecast by the lab for `b`, `c`, `d` and 1 more: they are too few." in body
+    assert "The lab makes no forecast for `b`, `c`, `d` and 1 more: they are too few." in body
 
 
 def test_one_line_says_why_no_arm_has_a_forecast() -> None:
     body = plan_comment.plan(foretelling(no_forecast=dict.fromkeys("abcde", "they are too few")))
-    assert "No forecast by the lab: they are too few." in body
+    assert "The lab makes no forecast: they are too few." in body
     assert body.count("forecast") == 1
     assert "forecast" not in plan_comment.plan(foretelling()), "a plan of before there were any"
 

@@ -90,7 +90,7 @@ def test_names_at_the_ends_of_lines_never_overlap():
 
 def test_the_chart_says_that_the_job_reported_it(spec):
     assert subtitle(spec) == (
-        "training loss in nats a token · bold: mean over 3 seeds, thin: each seed · "
+        "training loss in nats per token · bold: mean over 3 seeds, thin: each seed · "
         "as reported by the job"
     )
 

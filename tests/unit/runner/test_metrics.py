@@ -64,3 +64,11 @@ def test_what_own_code_computes_is_no_score() -> None:
     steps = synthetic.plan(seeds=(0,)).steps
     mine = steps["evaluate"].model_copy(update={"do": "score:mine", "own": ("score:mine",)})
     assert measured.of_graph({**steps, "evaluate": mine}) == {}
+
+
+def test_of_an_imported_model_the_same_is_measured() -> None:
+    steps = dict(synthetic.plan(seeds=(0,)).steps)
+    steps["import"] = synthetic.step("import", 9, {}, {})
+    given = {"models": {"import": sha("x")}, "tokens": {"tokenize": sha("y")}}
+    steps["evaluate"] = synthetic.step("evaluate", 10, {"tokens": 64}, given)
+    assert measured.of_graph(steps) == {"import": ("eval/bpb", "weights/output_norm")}

@@ -1,0 +1,103 @@
+"""The step `compare`: rows by arm and metric, with intervals, as JSON, a table and a chart."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.lib.problems import BadExperiment
+from runner.planning import planner
+from runner.worker.builtin import compare
+from runner.worker.builtin.compare import NothingToCompare
+
+
+def score(value: float, error: float | None = None, chance: float | None = None) -> dict[str, Any]:
+    return {"value": value, "items": 10, "standard_error": error, "chance": chance}
+
+
+SCORES = {
+    "wide,seed=0": {"eval/bpb": score(2.0, 0.1), "task/a/accuracy": score(0.5, 0.2, 0.25)},
+    "wide,seed=1": {"eval/bpb": score(2.2, 0.1), "task/a/accuracy": score(0.7, 0.2, 0.25)},
+    "deep,seed=0": {"eval/bpb": score(3.0)},
+}
+
+
+def compared(tmp_path: Path, metrics: tuple[str, ...] = (), **inputs: Any) -> Path:
+    for name, measured in inputs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "measured.json").write_text(json.dumps(measured))
+    (tmp_path / "out").mkdir()
+    folders = {name: tmp_path / name for name in inputs}
+    compare.compare({"metrics": metrics}, folders, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_an_arm_has_its_mean_with_intervals_by_seeds_and_by_items(tmp_path: Path) -> None:
+    out = compared(tmp_path, scores=SCORES)
+    rows = {(row["metric"], row["model"]): row for row in json.loads(
+        (out / "compare.json").read_text())}  # fmt: skip
+    wide = rows["eval/bpb", "wide"]
+    assert (round(wide["mean"], 6), wide["runs"], wide["better"]) == (2.1, 2, "lower")
+    assert wide["by_seeds"] == pytest.approx([2.1 - 1.27062, 2.1 + 1.27062], abs=1e-4)
+    assert wide["by_items"] == pytest.approx([2.1 - 0.195996, 2.1 + 0.195996], abs=1e-5)
+    deep = rows["eval/bpb", "deep"]
+    assert (deep["by_seeds"], deep["by_items"]) == (None, None)
+    assert rows["task/a/accuracy", "wide"]["chance"] == 0.25
+    assert len(rows) == 3
+    lines = (out / "table.md").read_text().splitlines()
+    assert len(lines) == 5
+    assert "| `eval/bpb` | `deep` | 3.0000 | 1 | – | – | – | lower |" in lines
+
+
+def test_the_chart_shows_every_model_and_says_which_interval_it_is(tmp_path: Path) -> None:
+    drawn = (compared(tmp_path, scores=SCORES) / "chart.svg").read_text()
+    shown = set(re.findall(r">([^<>]+)</text>", drawn))
+    assert {"wide", "deep", "eval/bpb (lower is better)", "by seeds", "by items"} <= shown
+
+
+def test_models_of_several_inputs_keep_their_names_apart(tmp_path: Path) -> None:
+    one, other = ({"": {"eval/bpb": score(value)}} for value in (1.0, 2.0))
+    rows = json.loads((compared(tmp_path, before=one, after=other) / "compare.json").read_text())
+    assert {row["model"]: row["mean"] for row in rows} == {"before": 1.0, "after": 2.0}
+
+
+def test_only_the_metrics_that_are_asked_for_are_compared(tmp_path: Path) -> None:
+    out = compared(tmp_path, ("task/a/accuracy",), scores=SCORES)
+    assert [row["metric"] for row in json.loads((out / "compare.json").read_text())] == [
+        "task/a/accuracy"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "metrics"), [(SCORES, ("task/b/accuracy",)), ({}, ())], ids=["another", "none"]
+)
+def test_a_metric_that_no_input_has_is_named_with_those_there_are(
+    measured: Any, metrics: tuple[str, ...], tmp_path: Path
+) -> None:
+    known = "eval/bpb, task/a/accuracy" if measured else "none"
+    with pytest.raises(NothingToCompare, match=rf"they have {known}; change"):
+        compared(tmp_path, metrics, scores=measured)
+
+
+DECLARED = """\
+title: T
+resources: {kind: cpu}
+steps:
+  tokens: {do: tokenize, config: {source: stdlib}}
+  table: {do: compare, inputs: INPUTS}
+"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ("{}", "there is nothing to compare"),
+        ("{a: tokens}", "makes a token store, and `compare` takes scores or scores of tasks"),
+    ],
+)
+def test_what_has_no_scores_is_refused_in_the_plan(inputs: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(DECLARED.replace("INPUTS", inputs))
+    with pytest.raises(BadExperiment, match=words):
+        planner.plan_folder(tmp_path)
