@@ -100,9 +100,7 @@ def test_arms_that_nothing_smaller_tells_of_are_refused_in_words(
 ) -> None:
     said = regatta("forecast", folder, "--store", store.root)
     assert said.exit_code == 0
-    assert (
-        "w8: no forecast: it needs 3 smaller sizes of the same recipe on this text" in said.stdout
-    )
+    assert "w8: no forecast: it needs runs of 3 smaller models with the same recipe" in said.stdout
     assert "w40: " in said.stdout
     alone = regatta("forecast", folder, "--arm", "w8", "--store", store.root)
     assert alone.exit_code == 1

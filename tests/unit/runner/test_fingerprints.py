@@ -45,7 +45,7 @@ def replace(path: Path, old: str, new: str) -> None:
 
 YAML = "experiment.yaml"
 EDITS: dict[str, tuple[Edit, set[str]]] = {
-    "a comment in the declaration": (there(YAML, "# Five", "# 5"), set()),
+    "a comment in the declaration": (there(YAML, "# Own code", "# 5"), set()),
     "the title": (there(YAML, "is a wider", "would a wider be"), set()),
     "the order of keys": (
         there(YAML, "tokenizer: bpe, vocab_size: 512", "vocab_size: 512, tokenizer: bpe"), set()),

@@ -58,7 +58,7 @@ def test_an_empty_lab_says_why_it_foretells_nothing(store: Store) -> None:
     assert found.forecasts == {}
     assert set(found.without) == {"t0", "t1"}
     assert found.without["t0"].startswith(
-        "it needs 3 smaller sizes of the same recipe on this text"
+        "it needs runs of 3 smaller models with the same recipe (training settings) on this text"
     )
 
 
@@ -110,7 +110,7 @@ def test_runs_that_were_scored_on_something_else_tell_nothing(
     ran(store, plan(0, 1, 2, 3, 4))
     found = forecasts.foretell(Past(store), plan(5, **changes))
     assert found.forecasts == {}
-    assert "it needs 3 smaller sizes" in found.without["t5"]
+    assert "it needs runs of 3 smaller models" in found.without["t5"]
 
 
 def test_a_run_that_goes_on_or_was_cancelled_tells_nothing(store: Store) -> None:
