@@ -32,7 +32,7 @@ from engine.config.schema import (
 )
 from runner.schema import record
 from runner.spec import json_schema, model_steps, step_types
-from runner.spec.benchmarks import Benchmark
+from runner.spec.benchmarks import Benchmark, LmEvalTask
 from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
 from runner.spec.steps import Step
@@ -59,6 +59,7 @@ PARTS = {
     "eval": EvalConfig,
     "samples": model_steps.Generate,
     "benchmarks": Benchmark,
+    "lm_eval": LmEvalTask,
     "resources": Asked,
     "speedrun": record.Speedrun,
     "author": record.Author,

@@ -1,6 +1,8 @@
 """What the lab itself decides, as the default branch of its repository has it: never a fork's or a
 pull request's version."""
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.github import GitHub
@@ -9,6 +11,9 @@ from bot.model.policy_file import Policy
 from runner.lib.problems import BadExperiment, Problem
 from runner.schema import lab_config
 from runner.schema.lab_config import LabConfig
+from runner.schema.tracks import Track
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class LabFiles:
     def __init__(self, github: GitHub) -> None:
         self._github = github
         self._kept: tuple[str, Decided] | None = None
+        self._readable = lab_config.defaults()
 
     def now(self) -> Decided:
         """What holds at this moment. Raises `bot.github.Later` and `Refused`."""
@@ -34,13 +40,14 @@ class LabFiles:
             self._kept = commit, decided(self._github.lab_files(commit), commit)
         return self._kept[1]
 
-    def config(self) -> LabConfig:
-        """The kinds of device and tracks of this moment. Raises BadExperiment, `Later` and
-        `Refused`."""
+    def tracks(self) -> Mapping[str, Track]:
+        """The tracks to show: of this moment or, while the lab's files have mistakes, those that
+        were read last (at first, the defaults). Raises `Later` and `Refused`."""
         found = self.now()
         if found.config is None:
-            raise BadExperiment(list(found.problems))
-        return found.config
+            log.warning("the site has earlier tracks: %s", "; ".join(map(str, found.problems)))
+        self._readable = found.config or self._readable
+        return self._readable.tracks
 
 
 def decided(files: dict[str, bytes], commit: str) -> Decided:

@@ -67,7 +67,7 @@ class Rules(Record):
     device_hours_per_person_and_month: dict[str, Hours] = Field(default_factory=dict)
     kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all
     # Wall-clock hours after which an execution without an estimate is stopped.
-    hours_without_estimate: Annotated[float, Field(gt=0)] = 4.0
+    hours_without_estimate: Annotated[float, Field(gt=0, le=1e6)] = 4.0
 
 
 class Policy(Rules):

@@ -54,7 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
                 live=True,
                 remembered=remembered,
                 address=address,
-                tracks=lab.config().tracks,
+                tracks=lab.tracks(),
             )
         except Exception:  # pages can be drawn again; experiments must not wait for them
             log.exception("the site could not be built")

@@ -232,7 +232,14 @@ class Doctor:
 
     @cached_property
     def _decided(self) -> Decided:
-        read = {path: self._file(path) for path in (*lab_config.FILES, policy_file.OLD_PATH)}
+        try:
+            there = self._line.get(f"/repos/{self.of.repository}/contents/{lab_config.FOLDER}")
+        except Gone:
+            there = []
+        named = [one["path"] for one in there if one["type"] == "file"]
+        read = {
+            x: self._file(x) for x in (*filter(lab_config.is_read, named), policy_file.OLD_PATH)
+        }
         return decided({path: content for path, content in read.items() if content is not None}, "")
 
     def clock(self) -> str:

@@ -2,11 +2,13 @@
 fingerprints."""
 
 import hashlib
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from engine.data.conversations import conversations
 from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
@@ -15,10 +17,10 @@ from runner.planning import code_digest, lockfile, prompts
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration, task_items
-from runner.spec.benchmarks import MADE
+from runner.spec.benchmarks import MADE, lm_eval_tasks
 from runner.spec.graph import Graph, Node
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import INIT, calls_of, logical, parts_of
+from runner.spec.step_types import INIT, SOURCED, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -71,7 +73,7 @@ def planned(
             config = _with_prompts(folder, node, _with_source(texts, node))
             config = _with_tasks(folder, config, node)
         except task_items.BadTask as error:
-            complaints.say(graph.place(name, ("config", "tasks")), str(error))
+            complaints.say(graph.place(name, ("config", error.field)), str(error))
         except BadText as error:
             complaints.lose(graph.source(name), str(error))
         except (OSError, ValueError):  # a name that is too long or invalid
@@ -142,9 +144,14 @@ def is_known(source: str | None) -> bool:
 
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     """A step's configuration; if it names a text, with the text's digests."""
-    if node.do != "tokenize" or node.config.get("source") is None:
+    if node.do not in SOURCED or (source := node.config.get("source")) is None:
         return node.config
-    found = read(node.config["source"])
+    found, first = read(source), 1
+    if node.do == "conversations":
+        for lines in (found.train, found.validation):
+            for _ in conversations(lines, source, first):  # raises BadText
+                pass
+            first += len(lines.splitlines())
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
     return {**node.config, "sha256": sha256}
 
@@ -196,15 +203,20 @@ def about(
 
 def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, Any]:
     """A step's configuration; if it names files of items, with what they hold. Raises BadTask."""
-    if node.do != "benchmark":
+    if node.do != "benchmark" or node.unread:
         return config
     files = {}
-    for task in config.get("tasks", ()):
+    for task in config["tasks"]:
         if task not in MADE:
             data = task_items.read(folder / task)
             kind, items = task_items.items_of(data, task)
             sha256 = hashlib.sha256(data).hexdigest()
             files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
+    if not config["tasks"] and not lm_eval_tasks(config):
+        raise task_items.BadTask("there is no task; write `tasks: [cloze]`, or another one")
+    if lm_eval_tasks(config) and not importlib.util.find_spec("lm_eval"):
+        words = "lm_eval is not installed; run `pip install 'regatta[eval]'` where the lab runs"
+        raise task_items.BadTask(words, "suite" if config["suite"] else "lm_eval")
     return {**config, "files": files}
 
 
@@ -222,7 +234,7 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without what does not affect the output: how often training saves, how it
     is computed except `dtype` (which changes more than the order of sums), and the file name of a
     text that its digests identify."""
-    if node.do == "tokenize" and not is_known(config["source"]):
+    if node.do in SOURCED and not is_known(config["source"]):
         return {**config, "source": OWN_TEXT}
     if node.do != "train":
         return config

@@ -27,8 +27,12 @@ FILES = (POLICY, TRACKS, DEVICES)
 DEFAULTS = Path(__file__).parent / "defaults"
 
 PLAIN = r"^[A-Za-z0-9 .,()/+-]{1,80}$"  # in a comment it means nothing but itself
-Above = Annotated[float, Field(gt=0)]
-NotBelow = Annotated[float, Field(ge=0)]
+MOST = 1e9  # of anything a device has or costs: products of these stay numbers
+Above = Annotated[float, Field(gt=0, le=MOST)]
+NotBelow = Annotated[float, Field(ge=0, le=MOST)]
+Peak = Annotated[float, Field(ge=1, le=1e30)]
+Chips = Annotated[int, Field(ge=1, le=MOST)]
+Shape = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,5}(x[0-9]{1,5}){1,2}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 
 
@@ -42,6 +46,7 @@ class LabConfig:
 
 class _Track(Terms):
     data: str  # a name of `data`
+    spread: Annotated[float, Field(ge=1e-9, le=1)]  # squared, it is still a number above 0
 
 
 class _Tracks(Record):
@@ -55,16 +60,16 @@ class _Kind(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     description: Annotated[str, StringConstraints(pattern=PLAIN)]
-    peak_flops: Above
+    peak_flops: Peak
     platform: Literal["cpu", "gpu", "tpu"]
     memory_gib: Above | None = None
     ray_cpus: NotBelow = 0
     ray_gpus: NotBelow = 0
     price: NotBelow | None = None
     spot_price: NotBelow | None = None
-    ray_tpu: str = ""
-    topologies: dict[int, str] = Field(default_factory=dict)
-    devices_per_host: Annotated[int, Field(ge=1)] = 1
+    ray_tpu: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{0,40}$")] = ""
+    topologies: dict[Chips, Shape] = Field(default_factory=dict)
+    devices_per_host: Chips = 1
 
 
 class _Devices(BaseModel):
@@ -102,7 +107,8 @@ def find(start: Path) -> LabConfig:
     for root in (here, *here.parents):
         if (root / FOLDER).is_dir():
             there = sorted((root / FOLDER).iterdir())
-            return parse({f"{FOLDER}/{x.name}": x.read_bytes() for x in there if is_read(x.name)})
+            files = [x for x in there if x.is_file() and is_read(x.name)]
+            return parse({f"{FOLDER}/{x.name}": x.read_bytes() for x in files})
     return defaults()
 
 
@@ -156,9 +162,25 @@ def _devices(document: Document) -> dict[str, Kind]:
         words = "it has to stay: what is done beside training on slices is done on it"
         complaints.say(("cpu",), words)
     read = complaints.read(_Devices, {"devices": document.value}, lambda place: place[1:])
-    complaints.end()
     kinds = read.checked.devices if read.checked else {}
+    complaints.say_all(_senseless_devices(kinds))
+    complaints.end()
     return {name: Kind(**dict(kind)) for name, kind in kinds.items()}
+
+
+def _senseless_devices(kinds: Mapping[str, _Kind]) -> Said:
+    for name, kind in kinds.items():
+        if kind.platform == "cpu" and kind.ray_cpus % 1:
+            yield (name, "ray_cpus"), "cores are taken whole; write a whole number"
+        for key in ("ray_tpu", "topologies"):
+            if getattr(kind, key) and kind.platform != "tpu":
+                yield (name, key), "only a kind with `platform: tpu` has it; take it out"
+        if kind.ray_tpu and not kind.topologies:
+            words = "its slices are missing; write the shape of each, as `topologies: {4: 2x2x1}`"
+            yield (name, "topologies"), words
+    if (cpu := kinds.get("cpu")) and (cpu.platform != "cpu" or not cpu.ray_cpus):
+        words = "steps beside training need cores; write `platform: cpu` and `ray_cpus: 1` or more"
+        yield ("cpu",), words
 
 
 def _tracks(document: Document, devices: Mapping[str, Kind]) -> dict[str, Track]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -64,6 +64,58 @@ class TaskFile(Config):
     items: Count
 
 
+class LmEvalTask(Config):
+    """A task of EleutherAI's lm_eval."""
+
+    task: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,40}$")] = Field(
+        description="its name, as `lm_eval ls tasks` lists it"
+    )
+    shots: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="how many solved examples come before each item; without it, as many as the "
+        "task itself says",
+    )
+
+
+# Benchmarks that are reported together. marin-8b: those of the table of Marin's 8B.
+SUITES: dict[str, tuple[tuple[str, int], ...]] = {
+    "marin-8b": (
+        ("agieval_lsat_ar", 3),
+        ("arc_easy", 10),
+        ("arc_challenge", 10),
+        ("boolq", 10),
+        ("commonsense_qa", 10),
+        ("copa", 0),
+        ("hellaswag", 0),
+        ("hellaswag", 10),
+        ("lambada_openai", 0),
+        ("openbookqa", 0),
+        ("piqa", 10),
+        ("wsc273", 0),
+        ("winogrande", 0),
+        ("mmlu", 0),
+        ("mmlu", 5),
+        ("leaderboard_mmlu_pro", 5),
+        ("leaderboard_bbh", 3),
+        ("leaderboard_gpqa", 0),
+        ("gsm8k_cot", 8),
+    )
+}
+
+
+def lm_eval_tasks(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """{name in metrics: {task, shots}} of all tasks of lm_eval; the name says the shots if they are
+    declared."""
+    suite = SUITES.get(config["suite"] or "", ())
+    asked = [*config["lm_eval"], *({"task": task, "shots": shots} for task, shots in suite)]
+    return {
+        one["task"].lower() + ("" if one["shots"] is None else f"-{one['shots']}shot"): one
+        for one in asked
+    }
+
+
 class Benchmark(Config):
     """Scores trained models on tasks: whether they prefer the right choice, write the right answer,
     or predict a text."""
@@ -72,7 +124,7 @@ class Benchmark(Config):
     tasks: Annotated[
         tuple[Annotated[str, AfterValidator(_task)], ...], AfterValidator(_each_once)
     ] = Field(
-        min_length=1,
+        default=(),
         max_length=50,
         strict=False,
         description="cloze and lexical-choice, which are made of the validation text, and .jsonl "
@@ -82,14 +134,26 @@ class Benchmark(Config):
         default=500, le=100_000, description="of each task, the most; of a file, the first"
     )
     tokens: Count = Field(default=64, description="maximum length of an answer that is written")
+    lm_eval: tuple[LmEvalTask, ...] = Field(
+        default=(),
+        max_length=100,
+        strict=False,
+        description="tasks of EleutherAI's lm_eval, whose data have to be on this machine",
+    )
+    suite: Literal["marin-8b"] | None = Field(
+        default=None, description="tasks of lm_eval that belong together"
+    )
     files: dict[str, TaskFile] = Field(default={}, description="filled in by the plan")
 
 
 def measures(config: Mapping[str, Any]) -> Iterator[str]:
-    """The metrics that a step measures, from its configuration in the plan. Of a file that the plan
-    has not read yet: those of any kind of item."""
+    """The metrics that a step may measure, from its configuration in the plan. Of tasks of lm_eval,
+    and of files that the plan has not read yet: those of any kind of item."""
     kinds = MADE | {task: file["kind"] for task, file in config["files"].items()}
     of_any = tuple(dict.fromkeys(what for of in METRICS.values() for what in of))
     for task in config["tasks"]:
         for what in METRICS[kinds[task]] if task in kinds else of_any:
             yield f"task/{name_of(task)}/{what}"
+    for name in lm_eval_tasks(config):
+        for what in of_any:
+            yield f"task/{name}/{what}"

@@ -45,6 +45,7 @@ OTHERS = {  # examples of keys that the first starter does not have
     "inputs.tokens": "tokenize",
     "inputs.models": "train",
     "phases.tokens": "tokens",
+    "samples.tokens": "64",
     "tokens": "16384",
     "ladder": "{floor: 0.6, exponent: 0.1, rungs: [{baseline: a, variant: b}]}",
     "floor": "0.6",

@@ -19,7 +19,16 @@ from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import initial_models, step_checks
 from runner.spec.experiment import Experiment
-from runner.spec.step_types import BUILT_IN, FUNCTION, INIT, Train, own_of, schema_of
+from runner.spec.model_steps import Generate
+from runner.spec.step_types import (
+    BUILT_IN,
+    FUNCTION,
+    INIT,
+    Tokenize,
+    Train,
+    own_of,
+    schema_of,
+)
 from runner.spec.steps import NO_POINT, SEEDS, Point
 
 M = TypeVar("M", bound=BaseModel)
@@ -116,6 +125,9 @@ def written_out(
     graph = Graph(document, experiment, made, complaints, lab)
     for node, words in _unlike(made):
         complaints.say(graph.place(node), words)
+    for node, number, words in _no_room(made):
+        if not complaints.lost(graph.place(node, ("config", "tokens"))):
+            complaints.say(graph.place(node, ("config", "prompts", number)), words)
     return graph
 
 
@@ -138,6 +150,28 @@ def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
             yield name, words
 
 
+def _no_room(nodes: Mapping[str, Node]) -> Iterator[tuple[str, int, str]]:
+    """Prompts of `generate` nodes, by number, that leave no room in a model's context. With a
+    tokenizer that is not known yet, a prompt has a token at least."""
+    for name, node in nodes.items():
+        models = [nodes[of] for of in node.inputs.get("models", ())]
+        lengths = [of.config["model"]["seq_len"] for of in models if isinstance(of.checked, Train)]
+        if not isinstance(node.checked, Generate) or not lengths:
+            continue
+        tokens = (nodes[of] for of in node.inputs.get("tokens", ()))
+        bytes_ = all(
+            isinstance(x := of.checked, Tokenize) and x.tokenizer == "byte" for of in tokens
+        )
+        for number, prompt in enumerate(node.checked.prompts):
+            more = node.checked.tokens
+            if (len(prompt.encode()) if bytes_ else 1) + more > min(lengths):
+                words = (
+                    f"with {more} tokens after it, it is longer than the context of a model, "
+                    f"{min(lengths)} tokens (seq_len); shorten it, or lower `tokens`"
+                )
+                yield name, number, words
+
+
 def _without_seeds(node: Node) -> dict[str, tuple[str, ...]]:
     """Its inputs; of a model that each seed continues, the arm."""
     return {
@@ -155,8 +189,8 @@ def _source(
     name = next(iter(inputs[INIT]), "")
     node = made.get(name)
     trained = node.checked if node and isinstance(node.checked, Train) else None
-    known = node is None or node.do in BUILT_IN
-    return initial_models.Source(name=name, trained=trained, known=known)
+    trains = node is None or node.do == "train"
+    return initial_models.Source(name=name, trained=trained, trains=trains)
 
 
 Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-in

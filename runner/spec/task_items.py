@@ -33,7 +33,11 @@ Text = Annotated[str, Field(min_length=1, max_length=200_000)]
 
 
 class BadTask(Exception):
-    """A task cannot be used; the message says why and what to do."""
+    """A task cannot be used; the message says why and what to do, `field` where it is declared."""
+
+    def __init__(self, message: str, field: str = "tasks") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class _Item(BaseModel):

@@ -57,6 +57,8 @@ def set_flags(kind: Kind) -> None:
     os.environ[PEAK_FLOPS] = repr(kind.peak_flops)
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
+        # NumPy starts its threads at import, which may come before this process takes its cores.
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(kind.ray_cpus))))
     if kind.platform == "gpu":
         flags = os.environ.get("XLA_FLAGS", "").split()
         os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))

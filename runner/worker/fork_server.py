@@ -199,7 +199,8 @@ def _fork(likely: Training | None = None) -> _Fork:
         if likely:
             step_process.compile_into(likely.cache)
             environment.set_flags(likely.devices)
-            importlib.import_module(TRAIN.partition(":")[0])
+            with contextlib.suppress(Exception):  # the step itself fails by it, and says why
+                importlib.import_module(TRAIN.partition(":")[0])
         with os.fdopen(told, "rb") as file:
             line = file.readline()
         if line.endswith(b"\n"):  # otherwise nobody asks any more

@@ -166,10 +166,11 @@ class Talk:
         with self._lock:
             self._waits_for = 4 * math.prod(shape)
             self._hand_over()
-        # Atomic.
-        draft.replace(of_turn(self._asked, self._turn) / question(self._number))
+        asked = of_turn(self._asked, self._turn) / question(self._number)
+        draft.replace(asked)  # atomic
         self._number += 1
         found = self._heard.get()
+        asked.unlink(missing_ok=True)  # there may be a hundred thousand
         if found is None:
             raise BadOwnCode("its process ended before it had answered")
         return np.frombuffer(found, "<f4").reshape(shape)

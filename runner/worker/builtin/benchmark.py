@@ -1,7 +1,8 @@
 """The step that scores trained models on tasks. `items.jsonl` has a line for each model, task and
 item: what was asked, what the model answered, and the log-probabilities. `measured.json` has the
 scores, which follow from these lines alone (`runner.worker.builtin.task_scores`). `void.json` names
-the models whose answers do not count, and why; they have no scores."""
+the models whose answers do not count, and why; they have no scores. `unreached.json` names the
+tasks whose data are not on this machine."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +19,14 @@ from engine.model.generation import Prompt, Sampling
 from engine.model.scoring import Continuation, Scored
 from runner.lib.canonical_json import to_json
 from runner.schema import metrics
-from runner.spec.benchmarks import FILE, MADE, name_of
+from runner.spec.benchmarks import FILE, MADE, lm_eval_tasks, name_of
 from runner.spec.step_types import KEPT
-from runner.spec.task_items import Answer, Choice, Item, Kind, Whole, items_of
+from runner.spec.task_items import Answer, BadTask, Choice, Item, Kind, Whole, items_of
 from runner.worker.builtin import look_ahead_probe
 from runner.worker.builtin.answers import Answers, answered
 from runner.worker.builtin.evaluate import planned_model
+from runner.worker.builtin.item_tokens import continuation, until, windows, without_spaces
+from runner.worker.builtin.lm_eval_tasks import LoadedTask, answers_to, loaded
 from runner.worker.builtin.made_tasks import MAX_TEXT, made
 from runner.worker.builtin.mixtures import parts_of
 from runner.worker.builtin.plugin_model import Functions
@@ -31,6 +34,7 @@ from runner.worker.builtin.task_scores import right_of, scores_of
 
 GREEDY = Sampling(temperature=0)
 VOID = "void.json"
+UNREACHED = "unreached.json"
 
 
 class Task(NamedTuple):
@@ -68,21 +72,30 @@ def benchmark(
     shortest = min(int(of.config["seq_len"]) for of in said.values())
     text = b"".join(_text_of(store, tokenizer) for store in validation)[:MAX_TEXT]
     tasks = list(_tasks(config, kept, text, shortest + 1))
+    others, unreached = list[LoadedTask](), dict[str, str]()
+    if asked_of_lm_eval := lm_eval_tasks(config):
+        others, unreached = loaded(asked_of_lm_eval)
+        if not tasks and not others:
+            raise BadTask(f"no task could be loaded: {unreached}", "lm_eval")
     found: dict[str, list[dict[str, Any]]] = {}
     void: dict[str, str] = {}
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         asked = list(_asked(tasks, tokenizer, said[label], config["tokens"]))
-        about = partial(_answers, asked, tokenizer, config["tokens"])
+        about = partial(_answers, asked, others, tokenizer, config)
         found[label], void[label] = answered(said[label], folder, functions, ask, about)
     with (out / "items.jsonl").open("w", encoding="utf-8") as file:
         for label, _ in every:
             for line in found[label]:
                 file.write(json.dumps({"model": label} | line, ensure_ascii=False) + "\n")
-    measured = {label: _measured(found[label], tasks) for label, _ in every if not void[label]}
+    kinds = {task.name: task.kind for task in tasks} | {task.name: "lm_eval" for task in others}
+    measured = {label: _measured(found[label], kinds) for label, _ in every if not void[label]}
     (out / metrics.MEASURED).write_bytes(metrics.written(measured))
     if why := {label: words for label, words in void.items() if words}:
         (out / VOID).write_bytes(to_json(why))
+    if unreached:
+        (out / UNREACHED).write_bytes(to_json(unreached))
+        print(*(f"{name} was not asked: {words}" for name, words in unreached.items()), sep="\n")
 
 
 # ── Tasks ────────────────────────────────────────────────────────────────────────────────────
@@ -140,54 +153,29 @@ def _asked(
                     f"{context} (seq_len); shorten it"
                     + (", or lower `tokens`" if prompt is not None else "")
                 )
-            spaces = len(before.encode()) - len(_kept(before).encode())
+            spaces = len(before.encode()) - len(without_spaces(before).encode())
             sizes = [spaces + len(after.encode()) for after in answers]
             yield Asked(task.name, item, scored, sizes, prompt)
-
-
-def continuation(tokenizer: Tokenizer, before: str, after: str) -> Continuation:
-    """`after`, to be scored after `before`. Both are tokenised together, and spaces at the end of
-    `before` belong to `after`, as in EleutherAI's lm_eval: tokens of many tokenizers begin with a
-    space."""
-    both, first = tokenizer.encode_batch([before + after, _kept(before)])
-    start = max(1, min(len(first), len(both) - 1))
-    return Continuation(np.asarray(both, np.int32), start)
-
-
-def _kept(before: str) -> str:
-    return before.rstrip() or before
-
-
-def windows(tokenizer: Tokenizer, text: str, context: int) -> tuple[list[Continuation], int]:
-    """A text in windows of the model's context that share no scored token, and how many bytes are
-    scored. The last window reaches back to fill the context. The first token is scored after the
-    one that ends documents; if there is none, it is not scored."""
-    ids = np.asarray(tokenizer.encode_batch([text])[0], np.int32)
-    size = len(text.encode())
-    if tokenizer.end_of_document is not None:
-        ids = np.concatenate([np.array([tokenizer.end_of_document], np.int32), ids])
-    elif len(ids) < 2:
-        raise WrongTokens(
-            "a text of one token has nothing to score, because no token of this tokenizer ends "
-            "documents; write a longer text"
-        )
-    else:
-        size -= int(tokenizer.token_bytes[ids[0]])
-    found = []
-    for first in range(1, len(ids), context):
-        end = min(first + context, len(ids))
-        begin = max(0, end - context - 1)
-        found.append(Continuation(ids[begin:end], first - begin))
-    return found, size
 
 
 # ── Answers ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _answers(
-    asked: Sequence[Asked], tokenizer: Tokenizer, count: int, model: Answers
+    asked: Sequence[Asked],
+    others: Sequence[LoadedTask],
+    tokenizer: Tokenizer,
+    config: Mapping[str, Any],
+    model: Answers,
 ) -> list[dict[str, Any]]:
     """The line of each item, without the model's name."""
+    mine = list(_to_own_tasks(asked, tokenizer, config["tokens"], model))
+    return mine + list(answers_to(others, tokenizer, config["items"], model))
+
+
+def _to_own_tasks(
+    asked: Sequence[Asked], tokenizer: Tokenizer, count: int, model: Answers
+) -> list[dict[str, Any]]:
     scored = iter(model.score([one for of in asked for one in of.scored]))
     prompts = [of.prompt for of in asked if of.prompt is not None]
     numbered = [Prompt(prompt, 0, number) for number, prompt in enumerate(prompts)]
@@ -211,22 +199,17 @@ def _line(asked: Asked, scored: Sequence[Scored]) -> dict[str, Any]:
 
 
 def _written(item: Item, tokenizer: Tokenizer, tokens: np.ndarray) -> dict[str, Any]:
-    """What the model wrote up to the first stop string or the end of its document, and whether this
-    is the answer, spaces around both aside."""
+    """What the model wrote, and whether this is the answer, spaces around both aside."""
     assert isinstance(item, Answer)
-    ids = [int(token) for token in tokens]
-    if tokenizer.end_of_document in ids:
-        ids = ids[: ids.index(tokenizer.end_of_document)]
-    text = tokenizer.decode(ids)
-    text = text[: min([text.index(stop) for stop in item.stop if stop in text], default=len(text))]
+    text = until(tokenizer, tokens, item.stop)
     return {"written": text, "right": text.strip() == item.answer.strip()}
 
 
 def _measured(
-    lines: Sequence[Mapping[str, Any]], tasks: Sequence[Task]
+    lines: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]
 ) -> dict[str, metrics.Score | None]:
     found: dict[str, metrics.Score | None] = {}
-    for task in tasks:
-        of = scores_of(task.kind, [line for line in lines if line["task"] == task.name])
-        found |= {f"task/{task.name}/{what}": score for what, score in of.items()}
+    for task, kind in kinds.items():
+        of = scores_of(kind, [line for line in lines if line["task"] == task])
+        found |= {f"task/{task}/{what}": score for what, score in of.items()}
     return found

@@ -3,7 +3,8 @@ seed, in this order. Own models run isolated; they are asked for logits, from wh
 draws."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from engine.data.sampling import apportion
 from engine.data.token_store import TokenStore, WrongTokens
 from engine.data.tokenize import Tokenizer
 from engine.model.generation import Completion, Prompt, Sampling
-from runner.worker.builtin import look_ahead_probe
+from engine.training.evaluate import CannotScore
+from runner.worker.builtin import look_ahead_probe, trained
 from runner.worker.builtin.answers import Answers, answered
 from runner.worker.builtin.evaluate import planned_model
 from runner.worker.builtin.mixtures import parts_of
@@ -30,7 +32,7 @@ def generate(
 ) -> None:
     """Lines of {model, prompt, seed, completion, tokens, logprob, ended} from each of the input
     `models`: how many tokens the completion has, their log-probability under the model in nats
-    (sampling aside), and why it ended. Raises WrongTokens and BadOwnCode."""
+    (sampling aside), and why it ended. Raises WrongTokens, CannotScore and BadOwnCode."""
     models, tokens = inputs["models"], inputs["tokens"]
     assert isinstance(tokens, Path)
     stores = [store for store, _ in parts_of(tokens, "validation").values()]
@@ -39,6 +41,7 @@ def generate(
     said = {label: planned_model(ask, label, folder) for label, folder in every}
     sampling = Sampling(*(config[key] for key in Sampling._fields))
     lines: dict[str, list[dict[str, Any]]] = {}
+    _check_size(tokenizer, said)
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         context = int(said[label].config["seq_len"])
@@ -54,6 +57,17 @@ def generate(
     with (out / "completions.jsonl").open("w", encoding="utf-8") as file:
         for line in (line for label, _ in every for line in lines[label]):
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _check_size(tokenizer: Tokenizer, said: Mapping[str, trained.Planned]) -> None:
+    """Raises WrongTokens if a model does not know all of the tokenizer's tokens, as if it was
+    trained with another one."""
+    known = min(int(of.config["vocab_size"]) for of in said.values())
+    if tokenizer.vocab_size > known:
+        raise WrongTokens(
+            f"the tokenizer has {tokenizer.vocab_size} tokens and a model's vocab_size is {known}; "
+            "let the input `tokens` be what the models were trained on"
+        )
 
 
 def _texts(
@@ -117,10 +131,17 @@ def ended(tokenizer: Tokenizer, made: Completion, stops: Sequence[str]) -> dict[
     text = tokenizer.decode(ids)
     if found := [text.index(stop) for stop in stops if stop in text]:
         text, why = text[: min(found)], "stop"
-        ids = next(kept for kept in _longer(ids) if len(tokenizer.decode(kept)) >= len(text))
-    logprob = float(np.sum(made.logprobs[: len(ids)], dtype=np.float64))
+        # The last tokens that are no longer; not the first as long: half a character counts as one.
+        longer = bisect_right(
+            range(len(ids) + 1), len(text), key=lambda n: len(tokenizer.decode(ids[:n]))
+        )
+        exact = tokenizer.decode(ids[: longer - 1]) == text
+        ids = ids[: longer - 1 if exact else longer]  # otherwise the stop begins within a token
+    logprobs = made.logprobs[: len(ids)]
+    if not np.isfinite(logprobs).all():
+        raise CannotScore(
+            "a model's logits give no probabilities: one is not a number or infinite; let it "
+            "return finite logits"
+        )
+    logprob = float(np.sum(logprobs, dtype=np.float64))
     return {"completion": text, "tokens": len(ids), "logprob": logprob, "ended": why}
-
-
-def _longer(ids: list[int]) -> Iterator[list[int]]:
-    return (ids[:n] for n in range(len(ids) + 1))

@@ -13,6 +13,7 @@ guessing gives."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,29 @@ Scorer = Callable[[Sequence[Item]], Score | None]
 
 def scores_of(kind: str, items: Sequence[Item]) -> dict[str, Score | None]:
     """{what: score} of the items of one task and model; None if it is not finite."""
+    if kind == "lm_eval":
+        return _of_lm_eval(items)
     return {what: of(items) for what, of in SCORES[kind].items()}
+
+
+def _of_lm_eval(items: Sequence[Item]) -> dict[str, Score | None]:
+    """As lm_eval has judged each item; bpb and choice_prob_norm as for other tasks."""
+    found: dict[str, Score | None] = {}
+    logprobs = items[0].get("logprobs")
+    choices = isinstance(logprobs, list) and len(logprobs) > 1
+    for theirs, what in JUDGED.items():
+        if theirs in items[0]["metrics"]:
+            found[what] = _mean(partial(_judged, theirs), of_choices=choices)(items)
+    known = [item for item in items if item["answer"] is not None]
+    if logprobs is not None and known:
+        found["bpb"] = _bpb(known)
+    if choices and known:
+        found["choice_prob_norm"] = SCORES["choice"]["choice_prob_norm"](known)
+    return found
+
+
+def _judged(metric: str, item: Item) -> float:
+    return float(item["metrics"][metric])
 
 
 def right_of(item: Item, *, per_byte: bool = False) -> float:
@@ -77,6 +100,8 @@ def _score(value: float, parts: np.ndarray, chance: float | None) -> Score | Non
     return metrics.score(value, len(parts), error, chance)
 
 
+# Metrics of lm_eval, and their names here.
+JUDGED = {"acc": "accuracy", "acc_norm": "accuracy_norm", "exact_match": "exact_match"}
 SCORES: Mapping[str, Mapping[str, Scorer]] = {
     "choice": {
         "accuracy": _mean(right_of, of_choices=True),

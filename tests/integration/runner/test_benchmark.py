@@ -131,7 +131,7 @@ def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
     ("tasks", "words"),
     [
         ("[clozee]", "there is no task `clozee`.*; did you mean `cloze`?"),
-        ("[]", "must not be empty"),
+        ("[]", "there is no task; write"),
         ("[../sky.jsonl]", "there is no task `../sky.jsonl`"),
         ("[Sky.jsonl]", "`Sky` would be a part of metrics' names"),
         ("[cloze, cloze]", "two tasks are called `cloze`"),
@@ -149,4 +149,32 @@ def test_a_task_that_cannot_be_asked_is_refused_where_it_is_declared(
         planner.plan_folder(folder, Store(tmp_path / "store"))
     [problem] = it.value.problems
     assert problem.line == 7
-    assert problem.field.startswith("benchmarks.tasks")
+    assert problem.field.startswith("benchmarks.")
+
+
+@pytest.mark.long
+def test_a_task_of_lm_eval_without_its_data_is_named_and_the_others_are_scored(
+    tmp_path: Path,
+) -> None:
+    head, _, _ = LABS.rpartition("benchmarks:")
+    asked = "benchmarks: {tasks: [sky.jsonl], lm_eval: [{task: arc_easy, shots: 10}]}\n"
+    plan = planner.plan_folder(declared(tmp_path / "labs", head + asked), store := Store(tmp_path))
+    out = made(store, plan)["benchmarks"].folder
+    [scores] = json.loads((out / "measured.json").read_text()).values()
+    assert scores.keys() == {f"task/sky/{what}" for what in task_scores.SCORES["choice"]}
+    assert scores.keys() < set(measures(plan.steps["benchmarks"].config))
+    [(name, why)] = json.loads((out / "unreached.json").read_text()).items()
+    assert name == "arc_easy-10shot"
+    assert "arc" in why
+
+
+def test_lm_eval_is_asked_for_when_planning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, _, _ = LABS.rpartition("benchmarks:")
+    folder = declared(tmp_path / "labs", head + "benchmarks: {suite: marin-8b}\n")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: "there")
+    assert len(planner.plan_folder(folder, Store(tmp_path / "store")).steps) == 4
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(BadExperiment, match=r"benchmarks.suite.*pip install 'regatta\[eval\]'"):
+        planner.plan_folder(folder, Store(tmp_path / "store"))

@@ -82,10 +82,58 @@ def test_an_own_model_says_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> No
     )
 
 
-def test_a_prompt_that_leaves_no_room_is_refused_with_its_length(tmp_path: Path) -> None:
-    long = LABS.replace('"import os, "', f'"{"x" * 60}"')
-    with pytest.raises(MakingFailed, match=r"prompt 1 has 60 tokens, and with 12 more .* of 64"):
-        completions(tmp_path / "labs", Store(tmp_path / "store"), long)
+def test_a_prompt_that_leaves_no_room_is_refused_where_it_is_declared() -> None:
+    long = LABS.replace('"import os, "', f'"{"é" * 30}"')
+    with pytest.raises(BadExperiment) as it:
+        declaration.parse(long, "experiment.yaml")
+    [problem] = it.value.problems
+    assert (problem.line, problem.field) == (8, "samples.prompts.1")
+    assert "with 12 tokens after it, it is longer than the context of a model, 64" in str(problem)
+
+
+GRAPH = """\
+title: A model and what it says
+resources: {kind: cpu}
+steps:
+  bytes: {do: tokenize, config: {source: stdlib}}
+  bpe: {do: tokenize, config: {source: stdlib, tokenizer: bpe, vocab_size: 300}}
+  train:
+    do: train
+    inputs: {tokens: bytes}
+    config:
+      own: {model: "model:Table"}
+      model: {seq_len: 64}
+      train: {train_batch_size: 2, num_train_steps: 2, learning_rate: 0.01}
+  samples:
+    do: generate
+    inputs: {models: train, tokens: bpe}
+    config: {prompts: ["def "], tokens: 8}
+"""
+
+
+def test_a_prompt_of_unknown_length_is_refused_when_that_is_known(tmp_path: Path) -> None:
+    bpe = GRAPH.replace("tokens: bytes", "tokens: bpe").replace("def ", "def é")
+    bpe = bpe.replace("seq_len: 64", "seq_len: 64, vocab_size: 300")
+    with pytest.raises(BadExperiment, match="with 64 tokens after it, it is longer"):
+        declaration.parse(bpe.replace("tokens: 8", "tokens: 64"), "experiment.yaml")
+    with pytest.raises(MakingFailed, match=r"prompt 0 has \d+ tokens, and with 63 more .* of 64"):
+        completions(tmp_path, Store(tmp_path / "store"), bpe.replace("tokens: 8", "tokens: 63"))
+
+
+def test_a_model_is_asked_with_the_tokenizer_of_its_training(tmp_path: Path) -> None:
+    words = "the tokenizer has 300 tokens and a model's vocab_size is 256"
+    with pytest.raises(MakingFailed, match=words):
+        completions(tmp_path / "graph", Store(tmp_path / "store"), GRAPH)
+
+
+def test_a_model_without_probabilities_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan = 'params["table"]["w"][tokens] * jax.numpy.where((tokens == 0).any(), jax.numpy.nan, 1)'
+    monkeypatch.setitem(globals(), "OWN", OWN.replace('params["table"]["w"][tokens]', nan))
+    graph = GRAPH.replace("tokens: bpe", "tokens: bytes")
+    with pytest.raises(MakingFailed, match="a model's logits give no probabilities"):
+        completions(tmp_path / "graph", Store(tmp_path / "store"), graph)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +144,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_its_length(tmp_path: Path)
         ("prompts", "['']", "must not be empty"),
         ("temperature", "-1", "greater than or equal to 0"),
         ("top_p", "0", "greater than 0"),
-        ("tokens", "0", "greater than 0"),
+        ("tokens", "0", "greater than 0, not `0`; write `tokens: 64`"),
         ("seeds", "[-1]", "greater than or equal to 0"),
     ],
 )
@@ -104,14 +152,15 @@ def test_what_cannot_be_sampled_is_said_where_it_is_declared(
     key: str, value: str, words: str
 ) -> None:
     head = ARMS.rpartition("samples:")[0]
-    given = {"prompts": "['a']"} | {key: value}
+    given = {"prompts": "['a']", "tokens": "12"} | {key: value}
     body = ", ".join(f"{name}: {of}" for name, of in given.items())
     with pytest.raises(BadExperiment) as it:
         declaration.parse(f"{head}samples: {{{body}}}\n", "experiment.yaml")
-    [problem] = it.value.problems
+    [problem, *more] = it.value.problems
     assert problem.line == 9
     assert problem.field.startswith(f"samples.{key}")
     assert words in problem.message
+    assert [one.field for one in more] == ["samples.prompts.0"] * (value == "1000001"), "too long"
 
 
 def test_a_completion_ends_at_the_first_stop_or_with_its_document() -> None:
@@ -122,10 +171,18 @@ def test_a_completion_ends_at_the_first_stop_or_with_its_document() -> None:
         "completion": "one", "tokens": 3, "logprob": -3.0, "ended": "stop"
     }  # fmt: skip
     assert generate.ended(bytes_, made, ["none"])["ended"] == "length"
+    for text in ("aé", "😀😀", "é", ""):
+        [ids] = bytes_.encode_batch([f"{text}!b"])
+        made = Completion(np.asarray(ids, np.int32), np.full(len(ids), -1.0))
+        assert generate.ended(bytes_, made, ["!"])["tokens"] == len(text.encode())
     [ids] = bpe.encode_batch(["some text"])
     whole = np.array([*ids, 0, *ids], np.int32)
     said = generate.ended(bpe, Completion(whole, np.full(len(whole), -1.0)), [])
     assert (said["completion"], said["ended"]) == ("some text", "end of document")
+    said = generate.ended(bpe, Completion(np.array(ids), np.full(len(ids), -1.0)), ["ext"])
+    held = [bpe.decode(ids[:n]) for n in range(len(ids) + 1)]
+    assert said["completion"] == "some t"
+    assert said["tokens"] == next(n for n, text in enumerate(held) if text.startswith("some t"))
 
 
 def test_bytes_that_are_no_text_are_marked_and_unknown_ids_left_out() -> None:

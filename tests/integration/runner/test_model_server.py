@@ -92,6 +92,8 @@ def talk(folder: Path, dies_at: int = 0) -> Iterator[tuple[Talk, "subprocess.Pop
 def test_a_process_that_is_asked_anew_remembers_nothing_of_what_was_asked(tmp_path: Path) -> None:
     with talk(tmp_path) as (asked, process):
         assert [asked.logits(TOKENS).max() for _ in range(3)] == [1, 2, 3]
+        left = list(model_server.of_turn(tmp_path / "asked", 0).iterdir())
+        assert left == [], "an answered question takes no room"
         asked.anew()
         assert not model_server.of_turn(tmp_path / "asked", 0).exists(), "nor are there questions"
         again = [asked.logits(TOKENS, np.zeros(ROWS, np.int32)) for _ in range(2)]

@@ -1,6 +1,7 @@
 """Steps share a server and nothing else."""
 
 import errno
+import json
 import math
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,17 @@ def end_server(config, inputs, out):
 """
 
 
+AHEAD = """
+import json, os, sys
+from runner.schema.devices import Kind
+from runner.worker import environment
+kind = Kind.of_json(json.loads(sys.argv[1]))
+environment.set_flags(kind)
+import numpy
+print(len(os.listdir("/proc/self/task")))
+environment.settle(kind, 1)
+print(len(os.listdir("/proc/self/task")))
+"""
 IMPORTED = """
 import sys
 from pathlib import Path
@@ -316,6 +328,32 @@ def test_before_the_first_training_jax_is_imported_while_the_step_before_it_comp
         time.sleep(0.05)
     assert server.make(first) == 0
     assert waits[0] not in has_jax(server), "it has made the training"
+
+
+def test_a_training_says_why_jax_cannot_be_imported_even_if_it_came_while_that_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken").mkdir()
+    words = "import time; time.sleep(2); raise ImportError('no such driver')"
+    (tmp_path / "broken/jax.py").write_text(words)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    server, first = StepServer(), training(tmp_path, 1)
+    assert server.make(replace(job(tmp_path, "remember", 0), next=first.next)) == 0
+    assert server.make(first) == 1
+    assert (tmp_path / "1.scratch" / WHY).read_text() == "ImportError: no such driver"
+    assert "no such driver" in (tmp_path / "1.scratch" / LOG).read_text()
+
+
+def test_a_training_that_was_imported_ahead_has_as_many_threads_as_cores() -> None:
+    kind = replace(KINDS["cpu"], ray_cpus=1)
+    said = subprocess.run(
+        [sys.executable, "-c", AHEAD, json.dumps(asdict(kind))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: of for name, of in os.environ.items() if name != "OMP_NUM_THREADS"},
+    )
+    assert said.stdout.split() == ["1", "1"], "before cores are taken, and after"
 
 
 def test_after_a_training_any_other_step_begins_as_a_new_process_would(

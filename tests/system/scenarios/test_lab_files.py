@@ -9,6 +9,8 @@ import pytest
 from bot.controller.lab_files import LabFiles
 from bot.github import GitHub
 from bot.model.policy_file import OLD_PATH
+from bot.service.server import create_app
+from bot.setup.settings import Settings
 from bot.site.pages.build import build
 from engine.data.lab_texts import read_text
 from runner.publish import charts
@@ -78,7 +80,7 @@ def test_a_pull_requests_version_of_the_labs_files_is_never_believed(lab: Lab) -
     assert [one["state"] for one in results(lab)] == ["done"]
     (used,) = results(lab)[0]["used"]
     assert used["price"] == pytest.approx(36 * used["device_seconds"] / 3600)
-    build(lab.store, lab.root / "site", tracks=labs_files(lab).config().tracks)
+    build(lab.store, lab.root / "site", tracks=labs_files(lab).tracks())
     told = json.loads((lab.root / "site/api/speedrun.json").read_text())
     assert told.keys() == {"mine"}
     assert told["mine"]["track"]["target"] == 2.0
@@ -132,6 +134,29 @@ def test_a_file_that_is_broken_permits_nothing_and_starts_nothing_until_it_is_me
     lab.say("grace", pull, "/plan")
     lab.say("grace", pull, line(lab, pull, 4))
     assert [one["state"] for one in results(lab)] == ["done"]
+
+
+def test_a_file_that_is_broken_leaves_the_site_with_the_tracks_that_were_read_last(
+    lab: Lab,
+) -> None:
+    server, broken = labs_files(lab), {DEVICES: "cpu: {prise: 1}\n"}
+    assert server.tracks()["mine"].target == 2.0
+    decide(lab, {**broken})
+    assert server.tracks()["mine"].target == 2.0
+    (lab.root / "token").write_text("a-token-of-the-tests")
+    settings = Settings(
+        store=str(lab.root / "served"),
+        repository="regatta-lab/lab",
+        webhook_secret="a secret of the tests",
+        github_token="installation-token",
+        bot="regatta-lab[bot]",
+        isolation="none",
+        ray_address="http://127.0.0.1:9",
+        ray_token_file=lab.root / "token",
+        github_api=f"{lab.sandbox.url}/api/v3",
+    )
+    create_app(settings)  # which knows no earlier ones
+    assert (lab.root / "served/site/index.html").is_file()
 
 
 def test_a_policy_at_its_old_path_counts_for_nothing_and_the_move_is_told(lab: Lab) -> None:

@@ -190,6 +190,9 @@ class World:
         file = self.checkout / rest.removeprefix("/contents/")
         if rest.startswith("/contents/") and file.is_file():
             return 200, {"content": base64.b64encode(file.read_bytes()).decode()}
+        if rest.startswith("/contents/") and file.is_dir():
+            paths = [one.relative_to(self.checkout).as_posix() for one in file.iterdir()]
+            return 200, [{"path": path, "type": "file"} for path in paths]
         return (200, {"full_name": "lab/lab"}) if not rest else (404, {"message": "Not Found"})
 
     def _app(self, path: str) -> Any:
@@ -339,6 +342,10 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "a track with a slip": (
         lambda w: (w.checkout / ".github/regatta/tracks.yml").write_text("tracks: {x: {}}\n"),
+        "policy",
+    ),
+    "a file that the lab does not read": (
+        lambda w: (w.checkout / ".github/regatta/track.yaml").write_text("tracks: {}\n"),
         "policy",
     ),
     "no form": (

@@ -67,6 +67,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         ("commands:\n  run:\n    people:\n    - ''\n", "line 4, `commands.run.people.0`: must"),
         ("kinds: [h1000]\n", "the lab knows no hardware `h1000`; it has `cpu`, `h100`"),
         ("device_hours_per_person_and_month: {gpu: 1}\n", "the lab knows no hardware `gpu`"),
+        ("hours_without_estimate: 1e308\n", "`hours_without_estimate`: it should be less than or"),
         ("two_approvers_from: -1\n", "line 1, `two_approvers_from`: it should be greater than"),
         ("two_approvers_from: .inf\n", "line 1, `two_approvers_from`: must be a number"),
         ("two_approvers_from: 1e999\n", "line 1, `two_approvers_from`"),

@@ -12,10 +12,11 @@ import pytest
 
 from engine.data.token_store import WrongTokens
 from engine.data.tokenize import END, Tokenizer, byte_tokenizer, train_bpe
+from runner.schema import metrics
 from runner.spec import task_items
 from runner.spec.benchmarks import measures
 from runner.spec.task_items import BadTask, Choice, Whole, items_of
-from runner.worker.builtin import benchmark, task_scores
+from runner.worker.builtin import benchmark, item_tokens, task_scores
 from runner.worker.builtin.answers import PROBES, _FromLogits
 from runner.worker.builtin.made_tasks import made
 from runner.worker.builtin.trained import Planned
@@ -63,7 +64,7 @@ def lines(
     this = Planned({"seq_len": SEQ_LEN}, "")
     tasks = [benchmark.Task("it", kind, items)]
     asked = list(benchmark._asked(tasks, tokenizer, this, 4))
-    return benchmark._answers(asked, tokenizer, 4, model)
+    return benchmark._to_own_tasks(asked, tokenizer, 4, model)
 
 
 def values(kind: str, of: list[dict[str, Any]]) -> dict[str, float]:
@@ -135,19 +136,19 @@ def test_standard_errors_are_those_of_a_mean_and_of_a_ratio() -> None:
 
 def test_a_long_text_is_scored_once_each_token_and_its_last_window_reaches_back() -> None:
     text = TEXT[:130].decode()
-    found, size = benchmark.windows(byte_tokenizer(), text, SEQ_LEN)
+    found, size = item_tokens.windows(byte_tokenizer(), text, SEQ_LEN)
     assert size == 129  # nothing comes before the first
     assert "".join(chr(x) for one in found for x in one.tokens[one.start :]) == text[1:]
     assert [(len(one.tokens), one.start) for one in found] == [(49, 1), (49, 1), (49, 16)]
     with_end = train_bpe(["no pairs"], 257)
-    found, size = benchmark.windows(with_end, text, SEQ_LEN)
+    found, size = item_tokens.windows(with_end, text, SEQ_LEN)
     assert (size, int(found[0].tokens[0])) == (130, with_end.id_of(END))
 
 
 def test_spaces_before_a_choice_belong_to_it() -> None:
     tokenizer = train_bpe(["the cat sat on the mat and the cat sat " * 9], 280)
-    one = benchmark.continuation(tokenizer, "the ", "cat")
-    other = benchmark.continuation(tokenizer, "the", " cat")
+    one = item_tokens.continuation(tokenizer, "the ", "cat")
+    other = item_tokens.continuation(tokenizer, "the", " cat")
     assert one.start == other.start
     np.testing.assert_array_equal(one.tokens, other.tokens)
 
@@ -168,7 +169,7 @@ def test_an_item_longer_than_the_context_is_refused_with_its_length(
 
 def test_a_model_that_looks_ahead_is_found_and_an_honest_one_is_not() -> None:
     asked = [
-        benchmark.continuation(byte_tokenizer(), item.context, choice)
+        item_tokens.continuation(byte_tokenizer(), item.context, choice)
         for item in made("cloze", TEXT, 50, SEQ_LEN + 1)
         for choice in item.choices
     ]
@@ -253,8 +254,9 @@ def test_a_file_behind_a_link_or_too_large_is_not_read(
 
 def test_metrics_are_known_before_the_run() -> None:
     file = {"sha256": "", "kind": "answer", "items": 2}
+    none: dict[str, Any] = {"lm_eval": [], "suite": None, "files": {}}
     config = {"tasks": ["cloze", "a/sums.jsonl"], "files": {"a/sums.jsonl": file}}
-    assert list(measures(config)) == [
+    assert list(measures(none | config)) == [
         "task/cloze/accuracy",
         "task/cloze/accuracy_norm",
         "task/cloze/bpb",
@@ -262,4 +264,11 @@ def test_metrics_are_known_before_the_run() -> None:
         "task/sums/exact_match",
         "task/sums/bpb",
     ]
-    assert len(list(measures({"tasks": ["sums.jsonl"], "files": {}}))) == 5  # any of them
+    assert len(list(measures(none | {"tasks": ["sums.jsonl"]}))) == 5  # any of them
+    of_suite = list(measures(none | {"tasks": [], "suite": "marin-8b"}))
+    assert len(of_suite) == 19 * 5
+    assert {"task/mmlu-0shot/accuracy", "task/mmlu-5shot/accuracy"} < set(of_suite)
+    declared = [{"task": "BBQ", "shots": None}]
+    found = list(measures(none | {"tasks": [], "lm_eval": declared}))
+    assert all(not metrics.wrong(name) for name in found + of_suite)
+    assert "task/bbq/accuracy" in found

@@ -84,7 +84,7 @@ RIGHT = {
     "ladder: {floor: 0.6, exponent: 0.1, rungs: [{baseline: a, variant: b}, "
     "{baseline: c, variant: d}]}",
     "samples": SHORT + 'samples: {prompts: ["def "], tokens: 8}',
-    "benchmarks": SHORT + "benchmarks: {tasks: [cloze, own.jsonl]}",
+    "benchmarks": SHORT + "benchmarks: {tasks: [cloze, own.jsonl], suite: marin-8b}",
     "steps": STEPS,
     "a grid": STEPS.replace(", learning_rate: 0.003", "")
     + "    sweep: {train.learning_rate: [0.1, 0.2]}\n    seeds: [0, 1]",
@@ -124,7 +124,7 @@ WRONG = {
         "$.speedrun: ",
     ),
     "samples with a slip": (SHORT + "samples: {prompt: [a]}", "$.samples: "),
-    "benchmarks without tasks": (SHORT + "benchmarks: {items: 8}", "$.benchmarks: "),
+    "benchmarks of no items": (SHORT + "benchmarks: {items: 0}", "$.benchmarks: "),
     "steps beside arms": (STEPS + "arms: {a: {}}", "$: "),
     "a step that does nothing": (STEPS.replace("do: train", "seeds: [0]"), "$.steps.train: "),
     "a built-in with a slip": (STEPS.replace("do: train", "do: trian"), "$.steps.train.do: "),

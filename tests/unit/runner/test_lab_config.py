@@ -56,10 +56,20 @@ def test_what_a_lab_names_is_added_or_replaced_and_null_takes_it_away() -> None:
     [
         ("h100: {prise: 2.1}", "line 1, `h100.prise`: unknown key; did you mean `price`?"),
         (A100 + "b: {platform: gpu}", "line 2, `b.peak_flops`: is missing"),
-        ("h100:\n  peak_flops: 0", "line 2, `h100.peak_flops`: it should be greater than 0"),
+        ("h100:\n  peak_flops: 0", "line 2, `h100.peak_flops`: it should be greater than or eq"),
         ("h100: {price: -1}", "`h100.price`: it should be greater than or equal to 0"),
         ("h100: {price: 1e999}", "`h100.price`: it should be a finite number"),
         ("h100: {price: much}", "line 1, `h100.price`: must be a number, not `much`"),
+        ("h100: {price: 1e308}", "`h100.price`: it should be less than or equal to 1000000000"),
+        ("h100: {memory_gib: 1e300}", "`h100.memory_gib`: it should be less than or equal to"),
+        ("h100: {peak_flops: 1e-300}", "`h100.peak_flops`: it should be greater than or equal"),
+        ("cpu: {ray_cpus: 0.5}", "line 1, `cpu.ray_cpus`: cores are taken whole"),
+        ("cpu: {ray_cpus: 0}", "line 1, `cpu`: steps beside training need cores"),
+        ("cpu: {platform: gpu}", "line 1, `cpu`: steps beside training need cores"),
+        ("h100: {ray_tpu: v4}", "`h100.ray_tpu`: only a kind with `platform: tpu` has it"),
+        ("v4: {topologies: null}", "line 1, `v4.topologies`: its slices are missing"),
+        ("v4: {topologies: {-4: 2x2}}", "`v4.topologies.-4`: it should be greater than or equal"),
+        ("v4: {topologies: {4: '<b>'}}", "`v4.topologies.4`: it should match pattern"),
         ("h100: {platform: npu}", "`h100.platform`: must be `cpu`, `gpu` or `tpu`"),
         ("h100: {description: '**H100**'}", "line 1, `h100.description`: it should match pattern"),
         ("h100: 2", "line 1, `h100`:"),
@@ -82,6 +92,14 @@ def test_devices_that_cannot_be_are_told_with_line_and_field(devices: str, words
         (MINE.replace("title: Mine, ", ""), "line 4, `tracks.mine-cost.title`: is missing"),
         (MINE.replace(TEXT, "soon"), "line 2, `data.mine.validation_sha256`"),
         (MINE.replace("mine-cost", "Mine"), "`Mine` is not a name of a track"),
+        (
+            MINE.replace("spread: 0.1", "spread: 1e308"),
+            "`tracks.mine-cost.spread`: it should be le",
+        ),
+        (
+            MINE.replace("spread: 0.1", "spread: 1e-320"),
+            "`tracks.mine-cost.spread`: it should be gr",
+        ),
         ("track: {}", "line 1, `track`: unknown key; did you mean `tracks`?"),
         (
             "tracks:\n  small-time:\n    hardware: {kind: h300}",
@@ -123,6 +141,8 @@ def test_the_nearest_folder_upwards_counts(tmp_path: Path) -> None:
     assert lab_config.find(inner).devices["cpu"].price == 1
     decide(inner, devices="cpu: {price: 2}\n")
     assert lab_config.find(inner / "experiments").devices["cpu"].price == 2
+    (inner / FOLDER / "kept.yml").mkdir()
+    assert lab_config.find(inner).devices["cpu"].price == 2, "a folder is no file of the lab's"
     decide(inner, devices="cpu: {prise: 2}\n")
     with pytest.raises(BadExperiment, match="prise"):
         lab_config.find(inner)

@@ -1,0 +1,139 @@
+"""Tasks of lm_eval: the lab's answers are those of lm_eval's own backend on the exported model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from engine.config.schema import ModelConfig
+from engine.data.tokenize import END, Tokenizer, train_bpe
+from engine.model.decoder import Decoder
+from engine.training.export import export
+from runner.spec.benchmarks import lm_eval_tasks as lm_eval_tasks_of
+from runner.spec.task_items import BadTask
+from runner.worker.builtin import lm_eval_tasks
+from runner.worker.builtin.answers import _OfTheLab
+from runner.worker.builtin.task_scores import scores_of
+
+WORDS = "the quick brown fox jumps over lazy dogs while seven green frogs sleep near warm water"
+TEXTS = [" ".join(np.random.default_rng(n).permutation(WORDS.split())) for n in range(40)]
+HEAD = "dataset_path: json\ndataset_kwargs: {data_files: {test: DATA}}\ntest_split: test\n"
+TASKS = {
+    "choices": "output_type: multiple_choice\ndoc_to_text: '{{context}}'\n"
+    "doc_to_choice: '{{choices}}'\ndoc_to_target: answer\n"
+    "metric_list: [{metric: acc}, {metric: acc_norm}]\n",
+    "rolling": "output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: '{{long}}'\n"
+    "metric_list: [{metric: bits_per_byte}]\n",
+    "written": "output_type: generate_until\ndoc_to_text: '{{context}}'\n"
+    "doc_to_target: '{{choices[answer]}}'\nmetric_list: [{metric: exact_match}]\n"
+    "generation_kwargs: {until: [' the', 'q'], max_gen_toks: 12}\n",
+    "last": "output_type: loglikelihood\ndoc_to_text: '{{context}}'\n"
+    "doc_to_target: '{{choices[answer]}}'\nmetric_list: [{metric: acc}]\n",
+}
+CONFIG = ModelConfig(
+    hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, seq_len=48, vocab_size=300
+)
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tasks as YAML, and their data."""
+    folder = tmp_path_factory.mktemp("tasks")
+    data = folder / "items.jsonl"
+    rng = np.random.default_rng(0)
+    with data.open("w") as file:
+        for text in TEXTS:
+            words = text.split()
+            choices = [f" {word}" for word in rng.choice(WORDS.split(), 3, replace=False)]
+            item = {
+                "context": " ".join(words[: int(rng.integers(1, 14))]),  # some are too long
+                "choices": [*choices, f" {words[-1]} {words[0]}"],
+                "answer": int(rng.integers(4)),
+                "long": text * int(rng.integers(1, 4)),
+            }
+            file.write(json.dumps(item) + "\n")
+    for name, text in TASKS.items():
+        head = HEAD.replace("DATA", str(data))
+        (folder / f"{name}.yaml").write_text(f"task: {name}\n{head}{text}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model() -> tuple[Decoder, Any, Tokenizer]:
+    decoder = Decoder(CONFIG)
+    # Larger than trained ones start, so that answers differ.
+    params = jax.tree.map(lambda x: x if x.ndim < 2 else 8 * x, decoder.init(jax.random.key(1)))
+    return decoder, params, train_bpe(TEXTS, 300)
+
+
+def by_task(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        found.setdefault(line["task"], []).append(line)
+    return found
+
+
+@pytest.mark.long
+def test_answers_and_scores_are_those_of_lm_evals_own_backend(
+    tasks: Path, model: tuple[Decoder, Any, Tokenizer], tmp_path: Path
+) -> None:
+    decoder, params, tokenizer = model
+    asked = {name: {"task": name, "shots": None} for name in TASKS}
+    loaded, missing = lm_eval_tasks.loaded(asked, tasks)
+    assert not missing
+    ours = by_task(
+        list(lm_eval_tasks.answers_to(loaded, tokenizer, 100, _OfTheLab(decoder, params)))
+    )
+    export(tmp_path / "model", decoder, params, tokenizer)
+    about = tmp_path / "model" / "tokenizer_config.json"  # their rolling windows begin with this
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"eos_token": END}))
+
+    from lm_eval import simple_evaluate
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+    backend = HFLM(pretrained=str(tmp_path / "model"), device="cpu", dtype="float32", batch_size=4)
+    manager = TaskManager(include_path=str(tasks), include_defaults=False)
+    theirs = simple_evaluate(backend, tasks=list(TASKS), task_manager=manager, bootstrap_iters=0)
+    for name, samples in theirs["samples"].items():
+        assert [line["item"] for line in ours[name]] == [of["doc_id"] for of in samples]
+        assert len(samples) == 40
+        for line, sample in zip(ours[name], samples, strict=True):
+            answers = [one[0] for one in sample["resps"]]
+            if name == "written":
+                assert line["written"] == answers
+            elif name == "rolling":
+                assert line["logprobs"] == pytest.approx(answers[0], abs=1e-3)
+            else:
+                assert line["logprobs"] == pytest.approx([x[0] for x in answers], abs=1e-3)
+                assert line["greedy"] == [x[1] for x in answers]
+    means = theirs["results"]
+    scores = {name: scores_of("lm_eval", lines) for name, lines in ours.items()}
+    values = {name: {x: s.value for x, s in of.items() if s} for name, of in scores.items()}
+    assert values["choices"]["accuracy"] == pytest.approx(means["choices"]["acc,none"])
+    assert values["choices"]["accuracy_norm"] == pytest.approx(means["choices"]["acc_norm,none"])
+    assert 0 < values["choices"]["accuracy"] < 1
+    assert values["last"]["accuracy"] == pytest.approx(means["last"]["acc,none"])
+    assert values["written"]["exact_match"] == pytest.approx(means["written"]["exact_match,none"])
+    assert values["rolling"]["bpb"] == pytest.approx(means["rolling"]["bits_per_byte,none"])
+    assert len({line["written"][0] for line in ours["written"]}) > 9
+
+
+def test_an_unknown_task_has_its_near_miss() -> None:
+    with pytest.raises(BadTask, match=r"no task `arc_eazy`; did you mean `arc_easy`\?"):
+        lm_eval_tasks.loaded({"arc_eazy": {"task": "arc_eazy", "shots": None}})
+
+
+def test_a_task_whose_data_are_not_here_is_named_with_the_reason() -> None:
+    found, missing = lm_eval_tasks.loaded({"arc_easy-10shot": {"task": "arc_easy", "shots": 10}})
+    assert found == []
+    assert missing.keys() == {"arc_easy-10shot"}
+    assert "arc" in missing["arc_easy-10shot"]
+
+
+def test_every_task_of_a_suite_is_one_of_lm_eval() -> None:
+    names = {of["task"] for of in lm_eval_tasks_of({"suite": "marin-8b", "lm_eval": []}).values()}
+    assert names <= set(lm_eval_tasks._manager(None).all_tasks)
