@@ -105,6 +105,33 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
         raise BadText(f"{path}, row {number} is not UTF-8; write it again as UTF-8") from error
 
 
+def rows_as_lines(path: Path, columns: tuple[str, ...] = ("messages", "tools")) -> bytes:
+    """These columns of a Parquet file, of which it must have the first, as JSON lines, without
+    what is null. Raises BadText."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if columns[0] not in names:
+                raise BadText(
+                    f"{path.name} has the columns {', '.join(names)} and none named {columns[0]}; "
+                    "rename the one with the conversations"
+                )
+            kept = [name for name in columns if name in names]
+            rows = file.read(columns=kept).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise BadText(f"{path.name} cannot be read: {error}; write it again") from error
+    return b"".join(json.dumps(_without_nulls(row), default=str).encode() + b"\n" for row in rows)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(of) for key, of in value.items() if of is not None}
+    return [_without_nulls(of) for of in value] if isinstance(value, list) else value
+
+
 def _is_encodable(text: str) -> bool:
     try:
         text.encode()

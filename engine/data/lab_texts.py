@@ -70,7 +70,8 @@ def read_text(source: str, folder: Path | None) -> Text:
     stdlib: this Python's `*.py` files, sorted by relative path and concatenated; a file is
     validation if the SHA-256 of its path begins with hex 00 to 07 (one in 32). lab-2026-11: the
     lab's own files of that month (its bot, tests and docs), split alike. A file: validation is its
-    last 1/32, starting at the beginning of a line.
+    last 1/32, starting at the beginning of a line. A Parquet file is read as one line of JSON for
+    each row.
 
     Raises BadText.
     """
@@ -155,6 +156,10 @@ def read_file(source: str, folder: Path | None) -> bytes:
             f"data source {source!r} is not a file in the experiment's folder; add it, or write "
             "stdlib for Python's standard library"
         )
+    if path.suffix == ".parquet":
+        from engine.data.documents import rows_as_lines  # it imports this module
+
+        return rows_as_lines(path)
     content = path.read_bytes()
     if not _is_utf8(content):
         raise BadText(f"data source {source!r} is not UTF-8 text; save it as UTF-8")

@@ -60,13 +60,14 @@ Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # the same three, of some rows
 
 class PackedRows:
     """A store as rows of whole documents. A store on disk needs an index from `build`; a store in
-    memory is packed here. Raises WrongTokens if the index is missing, belongs to another store or
-    has another version."""
+    memory is packed here, or, with `alone`, has one document in each row, and no segments. Tokens
+    that the store does not score are no targets. Raises WrongTokens if the index is missing,
+    belongs to another store or has another version."""
 
-    def __init__(self, store: TokenStore, seq_len: int) -> None:
-        self._store, self._seq_len = store, seq_len
+    def __init__(self, store: TokenStore, seq_len: int, *, alone: bool = False) -> None:
+        self._store, self._seq_len, self._alone = store, seq_len, alone
         if store.folder is None:
-            parts = zip(*_parts(store, seq_len), strict=True)
+            parts = zip(*_parts(store, seq_len, alone), strict=True)
             ends, starts, lengths = (np.concatenate(part) for part in parts)
             self._index = Index(ends, starts, lengths)
             sizes = len(ends) - 1, len(starts), int(lengths.sum())
@@ -99,7 +100,11 @@ class PackedRows:
         # One read for all tokens. A piece with n targets has n + 1 tokens, and its last token is no
         # input.
         at_T = _counted(length_P + 1)
-        tokens_T = self._store.read(np.repeat(start_P, length_P + 1) + at_T)
+        places_T = np.repeat(start_P, length_P + 1) + at_T
+        tokens_T = self._store.read(places_T)
+        targets_T = tokens_T.astype(np.int32)
+        if self._store.scored is not None:
+            targets_T = np.where(self._store.scored[places_T], targets_T, -1)
         ends_T = at_T == np.repeat(length_P, length_P + 1)
         place_N = np.repeat(row_P * self._seq_len + used_P, length_P) + _counted(length_P)
         shape = len(rows_B), self._seq_len
@@ -107,9 +112,9 @@ class PackedRows:
         targets_BS = np.full(shape, -1, np.int32)
         segments_BS = np.zeros(shape, np.int32)
         inputs_BS.flat[place_N] = tokens_T[~ends_T]
-        targets_BS.flat[place_N] = tokens_T[at_T > 0]
+        targets_BS.flat[place_N] = targets_T[at_T > 0]
         segments_BS.flat[place_N] = np.repeat(in_row_P + 1, length_P)
-        return Batch(inputs_BS, targets_BS, segments_BS)
+        return Batch(inputs_BS, targets_BS, None if self._alone else segments_BS)
 
 
 def build(store: TokenStore, seq_len: int) -> Manifest:
@@ -170,10 +175,11 @@ def best_fit(pieces: Iterable[Piece], seq_len: int) -> Iterator[list[Piece]]:
         yield from rows
 
 
-def _parts(store: TokenStore, seq_len: int) -> Iterator[Part]:
+def _parts(store: TokenStore, seq_len: int, alone: bool = False) -> Iterator[Part]:
     """The index, in parts of TOGETHER rows; `ends` begins with the 0 before the first row."""
     ends, starts, lengths, count = [0], list[int](), list[int](), 0
-    for row in best_fit(_pieces(store, seq_len), seq_len):
+    pieces = _pieces(store, seq_len)
+    for row in ([piece] for piece in pieces) if alone else best_fit(pieces, seq_len):
         starts += [start for start, _ in row]
         lengths += [length for _, length in row]
         count += len(row)

@@ -109,7 +109,8 @@ class Sampler:
     with the same shares as the one before changes nothing.
 
     With `packed`, rows hold whole documents (`engine.data.packing`), and each store must have its
-    index for this seq_len. Otherwise rows are windows that cross documents.
+    index for this seq_len. Otherwise rows are windows that cross documents, or what `rows` makes of
+    a store.
 
     Raises WrongTokens for stores that are too short or of different tokenizers, and for a weight
     that is not positive (with phases: negative, or 0 in all) or too small to have a row in a
@@ -124,6 +125,7 @@ class Sampler:
         seq_len: int,
         *,
         packed: bool = False,
+        rows: Callable[[TokenStore, int], Rows] | None = None,
         block: int = BLOCK,
         phases: Sequence[tuple[int, Sequence[float]]] = (),
     ) -> None:
@@ -135,9 +137,8 @@ class Sampler:
         _check_sources(mixture, phases)
         self.vocab_size = stores[0].manifest.vocab_size
         self._seed = seed
-        self._sources: list[Rows] = [
-            (PackedRows if packed else Windows)(store, seq_len) for store in stores
-        ]
+        rows = rows or (PackedRows if packed else Windows)
+        self._sources: list[Rows] = [rows(store, seq_len) for store in stores]
         turns = [(0, [weight for _, weight in mixture]), *phases]
         self._turns: list[Turn] = []
         last: Sequence[float] = ()

@@ -64,6 +64,7 @@ class TokenStore:
     tokens: Array
     offsets: Array
     folder: Folder | None = None  # None: in memory only
+    scored: np.ndarray | None = None  # of conversations: whether each token is scored, (N,) bool
 
     @staticmethod
     def build(
@@ -283,7 +284,12 @@ def validation_windows(
 
     Returns windows (N, S + 1) int32 and a mask (N, S) bool, which is false for surplus targets of
     the last window. Raises WrongTokens if the split is too small.
+
+    Of conversations each window is one, from its beginning, and only their scored tokens are
+    targets; if there are fewer than `num_targets`, all of them.
     """
+    if isinstance(tokens, TokenStore) and tokens.scored is not None:
+        return _conversation_windows(tokens, tokens.scored, seq_len, num_targets)
     length = len(tokens) if isinstance(tokens, np.ndarray) else tokens.manifest.tokens
     if length < shortest_validation(seq_len, num_targets):
         raise WrongTokens(
@@ -297,6 +303,26 @@ def validation_windows(
     found_NW = tokens[places_NW] if isinstance(tokens, np.ndarray) else tokens.read(places_NW)
     windows = found_NW.astype(np.int32)
     return windows, (np.arange(count * seq_len) < num_targets).reshape(count, seq_len)
+
+
+def _conversation_windows(
+    store: TokenStore, scored: np.ndarray, seq_len: int, num_targets: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first conversations of a split that have `num_targets` scored targets together."""
+    windows, masks, left = list[np.ndarray](), list[np.ndarray](), num_targets
+    offsets = np.concatenate(list(store.offsets_in_parts())).astype(np.int64)
+    for start, end in zip(
+        offsets[:-1], np.minimum(offsets[1:], offsets[:-1] + seq_len + 1), strict=True
+    ):
+        targets_S = scored[start + 1 : end]
+        if left and targets_S.any():
+            fill = seq_len + 1 - (end - start)
+            windows.append(np.pad(store.read(slice(start, end)).astype(np.int32), (0, fill)))
+            masks.append(np.pad(targets_S & (np.cumsum(targets_S) <= left), (0, fill)))
+            left -= int(masks[-1].sum())
+    if not windows:
+        raise WrongTokens(f"{store.name} has no token to score; evaluate other conversations")
+    return np.stack(windows), np.stack(masks)
 
 
 def window_starts(length: int, seq_len: int, num_targets: int) -> np.ndarray:

@@ -97,6 +97,22 @@ class Tokenizer:
             for text in texts
         ]
 
+    def encode_with_places(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of a text (N,), and the first and end character of each token (N, 2). Here, the
+        name of a special token is that token, because chat templates write these names."""
+        found = self._with_special_tokens.encode(text, add_special_tokens=False)
+        places = np.array(found.offsets, np.int64).reshape(-1, 2)
+        return np.array(found.ids, np.uint32), places
+
+    @cached_property
+    def _with_special_tokens(self) -> Any:
+        import tokenizers
+
+        tokenizer = tokenizers.Tokenizer.from_str(self.definition)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids. Bytes that are no UTF-8 become U+FFFD, unknown ids nothing."""
         if self._is_bytes:

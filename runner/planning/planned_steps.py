@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from engine.data.conversations import conversations
 from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
@@ -19,7 +20,7 @@ from runner.spec import declaration, task_items
 from runner.spec.benchmarks import MADE, lm_eval_tasks
 from runner.spec.graph import Graph, Node
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import INIT, calls_of, logical, parts_of
+from runner.spec.step_types import INIT, SOURCED, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -143,9 +144,14 @@ def is_known(source: str | None) -> bool:
 
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     """A step's configuration; if it names a text, with the text's digests."""
-    if node.do != "tokenize" or node.config.get("source") is None:
+    if node.do not in SOURCED or (source := node.config.get("source")) is None:
         return node.config
-    found = read(node.config["source"])
+    found, first = read(source), 1
+    if node.do == "conversations":
+        for lines in (found.train, found.validation):
+            for _ in conversations(lines, source, first):  # raises BadText
+                pass
+            first += len(lines.splitlines())
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
     return {**node.config, "sha256": sha256}
 
@@ -228,7 +234,7 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without what does not affect the output: how often training saves, how it
     is computed except `dtype` (which changes more than the order of sums), and the file name of a
     text that its digests identify."""
-    if node.do == "tokenize" and not is_known(config["source"]):
+    if node.do in SOURCED and not is_known(config["source"]):
         return {**config, "source": OWN_TEXT}
     if node.do != "train":
         return config

@@ -27,6 +27,7 @@ from runner.schema.record import (
 from runner.spec import declaration, ladder, task_items
 from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
+from runner.spec.step_types import SOURCED
 from runner.store.store import Store
 
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
@@ -196,16 +197,16 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 
 def kept_folder(step: PlannedStep) -> str | None:
-    """The folder in the store, named by digest, with the texts that a step names by files (that of
-    a `tokenize` step, the tasks of a `benchmark` step), or with the model of an `import` step. None
-    if there is none.
+    """The folder in the store, named by digest, with the texts that a step names by files (those of
+    `tokenize` and `conversations`, the tasks of a `benchmark` step), or with the model of an
+    `import` step. None if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
         return model_folder(step.config["sha256"])
     if not (digests := _text_digests(step)):
         return None
-    if step.do == "tokenize":
+    if step.do in SOURCED:
         return f"texts/{digests['train']}-{digests['validation']}"
     return f"texts/{hashlib.sha256(to_json(digests)).hexdigest()}"
 
@@ -228,7 +229,7 @@ def _not_imported(called: str, name: str, step: PlannedStep) -> Problem:
 
 def _text_digests(step: PlannedStep) -> dict[str, str]:
     """{file in that folder: SHA-256}."""
-    if step.do == "tokenize" and not is_known(step.config["source"]):
+    if step.do in SOURCED and not is_known(step.config["source"]):
         return dict(step.config["sha256"])
     files = step.config["files"] if step.do == "benchmark" else {}
     return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()}
@@ -236,7 +237,7 @@ def _text_digests(step: PlannedStep) -> dict[str, str]:
 
 def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
     """The content of each, from the experiment's folder. Raises BadText and BadTask."""
-    if step.do == "tokenize":
+    if step.do in SOURCED:
         text = planned_steps.text(folder, step.config["source"])
         return {"train": text.train, "validation": text.validation}
     files = step.config["files"]

@@ -189,8 +189,8 @@ def _source(
     name = next(iter(inputs[INIT]), "")
     node = made.get(name)
     trained = node.checked if node and isinstance(node.checked, Train) else None
-    known = node is None or node.do in BUILT_IN
-    return initial_models.Source(name=name, trained=trained, known=known)
+    trains = node is None or node.do == "train"
+    return initial_models.Source(name=name, trained=trained, trains=trains)
 
 
 Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-in

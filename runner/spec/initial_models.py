@@ -2,7 +2,7 @@
 
 If it is a sweep, the step trains once for each point of it: the point `low,seed=0` of `pretrain` is
 continued by `tune/tune,low,seed=0`, with the same seed. The first part of the name is the step's
-own: its name, or its point if it is a sweep, too."""
+own: its name, or its point if it is a sweep, too. If only the seed varies, it is left out."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ def spread(steps: Mapping[str, Step]) -> tuple[dict[str, Step], Origins]:
             models = step_graph.points(source.sweep, source.seeds)
             for mine, own in step_graph.points(step.sweep, step.seeds).items():
                 for theirs, values in models.items():
-                    label = _joined(mine or name, theirs)
+                    label = _joined(name, mine, theirs)
                     seed = {"seed": values["seed"]} if "seed" in values else {}
                     points.append({"name": label, **own, **seed})
                     origins[name][label] = theirs
@@ -51,11 +51,13 @@ def _continued(step: Step, steps: Mapping[str, Step]) -> set[str]:
     return {of} if step.do == "train" and of is not None and of in steps else set()
 
 
-def _joined(mine: str, theirs: str) -> str:
-    """The name of a point, with the seed as its last part."""
-    parts = [*mine.split(","), *theirs.split(",")]
+def _joined(name: str, mine: str, theirs: str) -> str:
+    """The name of a point, with the seed as its last part. If only the seed varies, the seed."""
+    parts = [*filter(None, mine.split(",")), *theirs.split(",")]
     seeds = [part for part in parts if part.startswith("seed=")]
-    return ",".join([part for part in parts if part not in seeds] + seeds[-1:])
+    others = [part for part in parts if part not in seeds]
+    first = [name] if others and not mine else []
+    return ",".join([*first, *others, *seeds[-1:]])
 
 
 def of_step(step: Step, steps: Mapping[str, Step]) -> Said:
@@ -80,8 +82,8 @@ class Source(NamedTuple):
     """The node that made the initial model."""
 
     name: str
-    trained: Train | None  # its configuration; None if own code made it, or it has problems
-    known: bool  # whether a built-in made it
+    trained: Train | None  # its configuration; None if no `train` step made it, or it has problems
+    trains: bool  # whether a `train` step made it
 
 
 def filled_in(config: Train, source: Source | None) -> tuple[Train, list[tuple[Path, str]]]:
@@ -91,7 +93,7 @@ def filled_in(config: Train, source: Source | None) -> tuple[Train, list[tuple[P
         return config, [(("config", INIT), words)] if config.init else []
     asked = config.init or Init()
     if source.trained is None:
-        wrong = [] if source.known else list(_of_own_code(asked, source.name))
+        wrong = [] if source.trains else list(_of_others(asked, source.name))
         return config.model_copy(update={INIT: asked}), wrong
     before = source.trained
     wrong = [*_of_moments(asked, config, source.name, before), *_of_schedule(asked, config)]
@@ -109,12 +111,12 @@ def filled_in(config: Train, source: Source | None) -> tuple[Train, list[tuple[P
     return config.model_copy(update={INIT: asked.model_copy(update=update)}), wrong
 
 
-def _of_own_code(asked: Init, name: str) -> Said:
+def _of_others(asked: Init, name: str) -> Said:
     if asked.moments:
-        words = f"`{name}` is own code, and only a `train` step has moments; take this out"
+        words = f"only a `train` step has moments, and `{name}` is another one; take this out"
         yield ("config", INIT, "moments"), words
     if asked.schedule == "continue":
-        words = f"`{name}` is own code and has no schedule to continue; write schedule: new"
+        words = f"only a `train` step has a schedule, and `{name}` is another one; write new"
         yield ("config", INIT, "schedule"), words
 
 

@@ -69,6 +69,9 @@ def of_model(step: StepLike, model: str, steps: Mapping[str, StepLike]) -> Itera
         if name in steps and steps[name].do == "mix"
         for part in steps[name].inputs
     ]
+    for name in step.inputs.get("tokens", ()):
+        if name in steps and steps[name].do == "conversations":
+            parts = list(dict.fromkeys(["assistant", *steps[name].config["labels"]]))
     yield from map(metrics.of_part, parts if len(parts) > 1 else ())
     made = steps.get(model)
     is_built_in = made and made.do in BUILT_IN and BUILT_IN[made.do].makes in MODELS

@@ -111,6 +111,8 @@ def of_config(
     """Problems of a built-in's configuration at a point of its sweep, with all defaults filled in,
     or of its readable parts, without the places `lost`."""
     yield from _unfit(step, config, steps)
+    if step.do == "train":
+        yield from _of_conversations(step, config, steps)
     if step.do in CHECKS:
         yield from CHECKS[step.do](
             config, {key: _parts(steps.get(of)) for key, of in step.inputs.items()}, lost
@@ -137,6 +139,8 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
             continue
         makers = " or ".join(f"`{name}`" for name, one in BUILT_IN.items() if one.makes in wanted)
         instead = f"name a step that does {makers}, or own code that makes one"
+        if not makers:
+            instead = "name own code that makes them"
         if makes == MIXTURE and TOKENS in wanted:
             instead = "name what it mixes instead"
         yield (
@@ -144,6 +148,29 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
             f"the step `{of}` makes {makes}, and `{step.do}` takes {' or '.join(wanted)} here; "
             + instead,
         )
+
+
+def _of_conversations(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
+    """Conversations that the model cannot hold, and labels that they do not have."""
+    loss_on, length = config.get("loss_on"), config.get("model", {}).get("seq_len")
+    for key in sorted(read_by("train", config, step.inputs) - {INIT}):
+        maker = steps.get(of := step.inputs[key])
+        if maker is None or maker.do not in BUILT_IN or "data" in config.get("own", {}):
+            continue
+        if maker.do != "conversations":
+            if loss_on:
+                words = f"it is for conversations, and `{of}` makes {BUILT_IN[maker.do].makes}"
+                yield ("config", "loss_on"), f"{words}; take it out"
+            continue
+        most = maker.config.get("max_tokens")
+        if isinstance(length, int) and isinstance(most, int) and most > length:
+            words = f"conversations of `{of}` have up to {most:,} tokens (max_tokens), and seq_len "
+            yield ("config", "model", "seq_len"), f"{words}is {length:,}; make it as long"
+        known = ("assistant", *maker.config.get("labels", ()))
+        for label in loss_on or ():
+            if label not in known:
+                words = f"`{of}` has no label `{label}`; add it to its `labels`"
+                yield ("config", "loss_on"), words
 
 
 def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
@@ -161,10 +188,18 @@ def _phases(config: Mapping[str, Any]) -> list[Any]:
 def _tokenized(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
     if ("source",) not in lost and (config.get("source") is None) != ("text" in inputs):
         yield (), "`tokenize` needs the input `text` or a `source`, and not both; write one of them"
+    if str(config.get("source")).endswith(".parquet"):
+        yield ("config", "source"), "a text is a UTF-8 file; `conversations` reads Parquet"
     if ("tokenizer",) not in lost and (config.get("tokenizer") == "given") != (
         "tokenizer" in inputs
     ):
         yield (), "`tokenizer: given` and the input `tokenizer` go together; write both"
+
+
+def _conversed(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    if ("source",) not in lost and (config.get("source") is None) != ("conversations" in inputs):
+        words = "`conversations` needs a `source` or the input `conversations`, and not both"
+        yield (), f"{words}; write one of them"
 
 
 def _mixed(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
@@ -222,6 +257,7 @@ def _weighed(weights: Mapping[str, float], names: tuple[str, ...], at: Path, wha
 
 CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Said]] = {
     "tokenize": _tokenized,
+    "conversations": _conversed,
     "mix": _mixed,
     "train": _trained,
     "generate": _asked,

@@ -36,6 +36,7 @@ from runner.schema import metrics
 from runner.schema.own_model import Options, OwnModel
 from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark
+from runner.spec.conversation_steps import Conversations, Label
 from runner.spec.model_steps import Compare, Export, Generate, Import
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
@@ -165,6 +166,14 @@ class Train(Config):
     options: Options = Options()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(default=0, ge=0, lt=2**31)
+    loss_on: tuple[Label, ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,  # YAML gives a list, the field is a tuple
+        exclude_if=lambda labels: labels is None,  # old plans have no such key
+        description="of conversations: the labels whose tokens are trained on; all that the "
+        "assistant says if left out",
+    )
     init: Init | None = Field(
         default=None,
         exclude_if=lambda init: init is None,  # old plans have no such key
@@ -215,14 +224,16 @@ class OverShards(NamedTuple):
 
 # What steps make and take, as errors name it. Own code may make and take anything.
 TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
+CHATS, ROWS = "a store of conversations", "conversations"
 MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
 IMPORTED, EXPORTED = "an imported model", "an exported model"
 COMPARISON = "a comparison"
 TASK_SCORES = "scores of tasks"
-STORES = (TOKENS, MIXTURE)
+STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
 
+SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
 KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
@@ -270,6 +281,11 @@ BUILT_IN = {
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "conversations": BuiltIn(
+        *("runner.worker.builtin.conversations:make", Conversations, CHATS),
+        inputs={"tokenizer": (TOKENS,)},
+        optional={"conversations": (ROWS,)},
     ),
     "mix": BuiltIn("runner.worker.builtin.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
     "train": BuiltIn(

@@ -308,11 +308,7 @@ def make(
                 config=step.config,
                 own=() if step.function in step.own else step.own,
                 models=_models(step, steps),
-                inputs={
-                    key: _given(store, these, steps, alone=key == INIT and step.do == "train")
-                    for key, these in step.inputs.items()
-                }
-                | kept,
+                inputs={key: _given(store, key, step, steps) for key in step.inputs} | kept,
                 out=str(out),
                 scratch=str(scratch),
                 code=str(own) if own else "",
@@ -389,14 +385,14 @@ def _models(
 
 
 def _given(
-    store: Store, these: Mapping[str, str], steps: Mapping[str, PlannedStep], *, alone: bool
+    store: Store, key: str, step: PlannedStep, steps: Mapping[str, PlannedStep]
 ) -> str | dict[str, str]:
-    """The folders of one input: a single one, or one per point of a sweep, by label; `alone`: the
-    only one, even if it is a point of a sweep."""
+    """The folders of one input: a single one, or one per point of a sweep, by label."""
     folders = {}
-    for name, fingerprint in these.items():
+    for name, fingerprint in step.inputs[key].items():
         found = artifacts.find(store, steps[name].store, fingerprint)
         if found is None:
             raise MakingFailed(f"its input {name} is not there")
         folders[name.partition("/")[2]] = str(found.folder)
-    return next(iter(folders.values())) if alone or set(folders) == {""} else folders
+    alone = set(folders) == {""} or (step.do, key) == ("train", INIT)
+    return next(iter(folders.values())) if alone else folders

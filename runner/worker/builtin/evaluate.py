@@ -1,7 +1,8 @@
 """The step that scores trained models: bits per byte on the validation tokens, as `scores.json`.
 Each part of a mixture gives an equal share of the tokens, whatever its weight, so that mixtures of
-the same parts are scored on the same text; `parts.json` has the parts' own scores. Own models run
-isolated; they are asked for logits, which are scored here.
+the same parts are scored on the same text; `parts.json` has the parts' own scores. The parts of
+conversations are the labels of their tokens. Own models run isolated; they are asked for logits,
+which are scored here.
 
 `measured.json` has all metrics of each model: `eval/bpb`; `eval/<part>/bpb` for each part of a
 mixture; and for the lab's Decoder `weights/output_norm`, the Frobenius norm (the square root of the
@@ -23,7 +24,7 @@ from engine.training.digest import tree_sha256
 from engine.training.evaluate import Evaluation, bits_per_byte, together
 from runner.schema import metrics
 from runner.worker.builtin import look_ahead_probe, params_file, trained
-from runner.worker.builtin.mixtures import parts_of
+from runner.worker.builtin.mixtures import scored_parts
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.plugin_model import Functions
 
@@ -40,11 +41,11 @@ def evaluate(
     """{label: {bpb, loss, targets, params_sha256}} of each model of the input `models`."""
     models, tokens = inputs["models"], inputs["tokens"]
     assert isinstance(tokens, Path)
-    validation = parts_of(tokens, "validation")
+    validation = scored_parts(tokens)
     shares = apportion([1] * len(validation), config["tokens"])
     parts = {
         name: (store, share)
-        for (name, (store, _)), share in zip(validation.items(), shares, strict=True)
+        for (name, store), share in zip(validation.items(), shares, strict=True)
     }
     scores, by_part, measured = {}, {}, dict[str, Found]()
     every = models.items() if isinstance(models, Mapping) else [("", models)]

@@ -79,7 +79,8 @@ class Parts:
             self._check_gradient()
         self.rates = self._own("schedule", self._schedule)
         self.batches: Batches = self._own("data", partial(self._data, inputs)) or sampler(
-            recipe, config["seed"], self.model.config.seq_len, inputs
+            *(recipe, config["seed"], self.model.config.seq_len, inputs, config.get("loss_on")),
+            alone=isinstance(self.model, PlainModel),
         )
         self.start = NOTHING
         if init := config.get("init"):

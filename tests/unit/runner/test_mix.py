@@ -215,7 +215,8 @@ PHASE = "          - {at: 4, %s}\n"
         ("  s: {do: filter, inputs: {text: own}}\n"
          + train_step(PHASE % "tokens: late", "tokens: mix, late: s"), 12,
          "steps.train.inputs.late", "the step `s` makes a text, and `train` takes a token store or "
-         "a mixture of token stores here; name a step that does `tokenize` or `mix`, or own code"),
+         "a mixture of token stores or a store of conversations here; name a step that does "
+         "`tokenize` or `conversations` or `mix`, or own code"),
         (train_step(PHASE % "warmup: 1", "tokens: mix, spare: web"), 11,
          "steps.train.inputs.spare", "no phase has `spare` as its `tokens`"),
         (train_step(PHASE % "warmup: 1", "tokens: mix, token: web"), 11,

@@ -115,7 +115,8 @@ def test_what_cannot_be_is_said_with_its_line(
         ("tokenizer", "mix", "do: tokenize, config: {source: stdlib, tokenizer: given}",
          "takes a token store or an imported model here; name what it mixes instead"),
         ("tokens", "short", f"do: train, config: {{model: {MODEL}, train: {TRAIN}}}",
-         "makes a text, and `train` takes a token store or a mixture of token stores here"),
+         "makes a text, and `train` takes a token store or a mixture of token stores or a store of "
+         "conversations here"),
         ("models", "tokens", "do: evaluate", "and `evaluate` takes a trained model or an "
          "imported model here; name a step that does `train` or `import`, or own code"),
     ],

@@ -1,0 +1,153 @@
+"""Chat templates: Jinja, as in Hugging Face's tokenizers, that write a conversation as one text.
+What the assistant says is between `{% generation %}` and `{% endgeneration %}`.
+
+Templates are strangers' text. They run in Jinja's immutable sandbox: they reach no private
+attribute, no module and no clock. They can still loop; the caller bounds time and memory
+(`runner.worker.template_child`)."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_TEXT = 4_000_000  # characters of one conversation
+# Around what the assistant says until the text is finished. In Unicode they are no characters.
+BEGIN, END = "\ufdd0", "\ufdd1"
+
+
+class BadTemplate(Exception):
+    """The template cannot be used; the message says why and what to do."""
+
+
+class Rendered(NamedTuple):
+    """A conversation as text."""
+
+    text: str
+    spans: list[tuple[int, int]]  # first and end character of what the assistant says
+
+
+class _Generation(Extension):
+    """The tag `{% generation %}`."""
+
+    tags = {"generation"}  # noqa: RUF012  # as Jinja declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
+
+    def _marked(self, caller: Callable[[], str]) -> str:
+        return f"{BEGIN}{caller()}{END}"
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"**"})  # one product of powers can take forever
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> NoReturn:  # noqa: ARG002
+        raise SecurityError(f"a chat template may not compute {operator}")
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(str(message)[:300])
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _environment() -> jinja2.Environment:
+    environment = _Environment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _json
+    environment.globals["raise_exception"] = _raise
+    return environment
+
+
+def check(template: str) -> None:
+    """Raises BadTemplate for a template that is not Jinja or has no `{% generation %}`. Only reads
+    it: even compiling would compute constants, however large."""
+    try:
+        tree = _environment().parse(template)
+        if not any(
+            isinstance(call.call.node, nodes.ExtensionAttribute)
+            for call in tree.find_all(nodes.CallBlock)
+            if isinstance(call.call, nodes.Call)
+        ):
+            raise BadTemplate(
+                "the chat template has no {% generation %} tag, so that no token would be trained "
+                "on; write {% generation %} before what the assistant says and "
+                "{% endgeneration %} after it"
+            )
+    except jinja2.TemplateSyntaxError as error:
+        raise BadTemplate(
+            f"line {error.lineno} of the chat template is not Jinja: {error.message}; repair it"
+        ) from error
+    except RecursionError as error:
+        raise BadTemplate("the chat template is nested too deeply; make it flatter") from error
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> jinja2.Template:
+    check(template)
+    return _environment().from_string(template)
+
+
+def rendered(
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Any] | None = None,
+    eos_token: str = "",
+) -> Rendered:
+    """The conversation as text. Templates see `messages`, `tools`, `eos_token`, `bos_token` (empty)
+    and `add_generation_prompt` (false). Raises BadTemplate."""
+    given = {"messages": messages, "tools": tools, "eos_token": eos_token, "bos_token": ""}
+    parts, size = list[str](), 0
+    try:
+        for part in _compiled(template).generate(**given, add_generation_prompt=False):
+            parts.append(part)
+            if (size := size + len(part)) > MAX_TEXT:
+                raise BadTemplate(
+                    f"the chat template writes more than {MAX_TEXT:,} characters for one "
+                    "conversation; shorten the conversation, or the template"
+                )
+    except BadTemplate:
+        raise
+    except SecurityError as error:
+        raise BadTemplate(f"the chat template reaches too far: {error}; take it out") from error
+    except (jinja2.TemplateError, TypeError, ValueError, KeyError, OverflowError) as error:
+        raise BadTemplate(f"the chat template fails: {str(error)[:300]}") from error
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, MemoryError) as error:
+        raise BadTemplate(f"the chat template fails: {type(error).__name__}") from error
+    return _unmarked("".join(parts))
+
+
+def _unmarked(text: str) -> Rendered:
+    """Without the marks. Raises BadTemplate if they are not in pairs."""
+    clean, spans, size, begun = list[str](), list[tuple[int, int]](), 0, None
+    rest = text
+    while rest:
+        place = min((at for at in (rest.find(BEGIN), rest.find(END)) if at >= 0), default=-1)
+        piece = rest if place < 0 else rest[:place]
+        clean.append(piece)
+        size += len(piece)
+        if place < 0:
+            break
+        opens = rest[place] == BEGIN
+        if opens is (begun is not None):
+            raise BadTemplate(
+                "a conversation has U+FDD0 or U+FDD1, which are no characters, or {% generation %} "
+                "tags are inside each other; take them out"
+            )
+        if begun is not None:
+            spans.append((begun, size))
+        begun = size if opens else None
+        rest = rest[place + 1 :]
+    return Rendered("".join(clean), [span for span in spans if span[0] < span[1]])

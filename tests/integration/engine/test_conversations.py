@@ -1,0 +1,57 @@
+"""The mask of the assistant's tokens is that of `transformers`, for templates of four shapes."""
+
+import json
+
+import numpy as np
+import pytest
+import tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from engine.data.chat_template import rendered
+from engine.data.chat_templates import TEMPLATES
+from engine.data.conversations import conversations, encoded
+from engine.data.tokenize import Tokenizer, byte_tokenizer, train_bpe
+
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|begin_of_text|>", "</s>", "[INST]"]
+CHAT = [
+    {"role": "system", "content": "Answer in one word."},
+    {"role": "user", "content": "  Which colour has the sky? "},
+    {"role": "assistant", "content": "Blue,\n\nor grey. "},
+    {"role": "user", "content": "Blue, or grey?"},
+    {"role": "assistant", "content": "Grün – 🙂!"},
+    {"role": "user", "content": "Thanks"},
+    {"role": "assistant", "content": ""},
+]
+CALL = {"function": {"name": "look", "arguments": {"where": "up", "b": [1], "a": "ü"}}}
+
+
+def bpe() -> Tokenizer:
+    learned = train_bpe([json.dumps(CHAT, ensure_ascii=False) * 3, "assistant\n\nBlue user\n"], 400)
+    with_special = tokenizers.Tokenizer.from_str(learned.definition)
+    with_special.add_special_tokens(SPECIAL)
+    return Tokenizer(with_special.to_str(), end_of_document=0)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("tokenizer", [byte_tokenizer, bpe])
+def test_the_mask_is_that_of_transformers(name: str, tokenizer: object) -> None:
+    ours = tokenizer()
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(ours.definition), bos_token=None
+    )
+    messages = [dict(one) for one in CHAT]
+    if name in ("chatml", "llama3"):
+        messages[2]["tool_calls"] = [CALL, CALL]
+        messages[3]["role"] = "tool"
+    found = theirs.apply_chat_template(
+        messages,
+        chat_template=TEMPLATES[name],
+        tokenize=True,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+    )
+    [one] = conversations(json.dumps({"messages": messages}).encode(), "it")
+    ids, labels = encoded(one, rendered(TEMPLATES[name], one.messages), ours, ())
+    assert ids.tolist() == found["input_ids"]
+    assert (labels > 0).astype(int).tolist() == found["assistant_masks"]
+    assert 0 < np.count_nonzero(labels) < len(labels)

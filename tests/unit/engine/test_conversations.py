@@ -1,0 +1,185 @@
+"""Conversations as text and labels: what is refused, and which token has which label."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.data.chat_template import BadTemplate, check, rendered
+from engine.data.chat_templates import CHATML, LLAMA3, TEMPLATES
+from engine.data.conversations import LABELS, conversations, encoded, of_characters
+from engine.data.lab_texts import BadText
+from engine.data.packing import PackedRows
+from engine.data.token_store import TokenStore, validation_windows
+from engine.data.tokenize import byte_tokenizer
+
+TRACE = [
+    {"role": "system", "content": "Use bash."},
+    {"role": "user", "content": "Mend it."},
+    {"role": "assistant", "content": "I look.\n```bash\nls\n```"},
+    {"role": "user", "content": "a.py"},
+    {"role": "assistant", "content": "I change it.\n```diff\n-x\n+y\n```\n```bash\ncat a.py\n```"},
+    {"role": "user", "content": "y"},
+    {"role": "user", "content": "2 tests passed", "label": "outcome"},
+    {"role": "assistant", "content": "It is mended."},
+]  # SWE-ZERO's shape
+CALLS = [
+    {"role": "user", "content": "What is 2 + 2?"},
+    {"role": "assistant", "content": "I add.",
+     "tool_calls": [{"function": {"name": "add", "arguments": {"a": 2, "b": 2}}}]},
+    {"role": "tool", "content": "4"},
+    {"role": "assistant", "content": "It is 4."},
+]  # OpenAI's shape  # fmt: skip
+ALL = LABELS[1:]
+
+
+def parts(messages: list[dict], labels: tuple[str, ...] = ALL, template: str = CHATML) -> dict:
+    """{label: what has it}."""
+    [one] = conversations(json.dumps({"messages": messages}).encode(), "it")
+    said = rendered(template, one.messages)
+    codes = of_characters(one, said, labels)
+    return {
+        label: "".join(np.array(list(said.text))[codes == number])
+        for number, label in enumerate(LABELS, 1)
+        if (codes == number).any()
+    }
+
+
+@pytest.mark.parametrize("template", [CHATML, LLAMA3])
+def test_the_parts_of_a_trace_in_the_shape_of_swe_zero(template: str) -> None:
+    end = "<|im_end|>" if template == CHATML else "<|eot_id|>"
+    assert parts(TRACE, template=template) == {
+        "assistant": f"I look.\n{end}I change it.\n\n{end}",
+        "tool_call": "```bash\nls\n``````bash\ncat a.py\n```",
+        "observation": "a.pyy",
+        "patch": "```diff\n-x\n+y\n```",
+        "outcome": "2 tests passed",
+        "final": f"It is mended.{end}",
+    }
+
+
+def test_the_parts_of_a_trace_with_tool_calls_in_the_shape_of_openai() -> None:
+    call = '\n<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call><|im_end|>'
+    assert parts(CALLS) == {
+        "assistant": "I add.", "tool_call": call, "observation": "4",
+        "final": "It is 4.<|im_end|>",
+    }  # fmt: skip
+    silent = [{**CALLS[1], "content": None}, *CALLS[2:]]
+    assert parts(silent)["tool_call"] == call[1:]
+    assert "assistant" not in parts(silent)
+
+
+def test_labels_that_nobody_asked_for_are_the_assistants_words() -> None:
+    found = parts(TRACE, ())
+    assert list(found) == ["assistant"]
+    assert "cat a.py" in found["assistant"]
+    assert "a.py" not in found["assistant"].replace("cat a.py", "")
+
+
+def test_what_a_user_repeats_is_not_the_assistants() -> None:
+    echo = [
+        {"role": "user", "content": "It is 4."},
+        {"role": "assistant", "content": "It is 4."},
+        {"role": "user", "content": "It is 4."},
+    ]
+    assert parts(echo) == {"assistant": "It is 4.<|im_end|>"}
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=("Cs", "Cn"))), min_size=1, max_size=5))
+def test_the_labels_of_bytes_cover_just_what_the_assistant_says(contents: list[str]) -> None:
+    messages = [
+        {"role": "assistant" if n % 2 else "user", "content": x} for n, x in enumerate(contents)
+    ]
+    [one] = conversations(json.dumps({"messages": messages}).encode(), "it")
+    said = rendered(CHATML, one.messages)
+    ids, labels = encoded(one, said, byte_tokenizer(), ())
+    assert bytes(ids.tolist()).decode() == said.text
+    spoken = "".join(said.text[begin:end] for begin, end in said.spans)
+    assert bytes(ids[labels > 0].tolist()).decode() == spoken
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ messages }}", "has no {% generation %} tag"),
+        ("{% generation %}{{ messages }", "is not Jinja"),
+        ("{% generation %}{% generation %}a{% endgeneration %}{% endgeneration %}", "inside each"),
+        ("{% generation %}{{ ''.__class__.__mro__ }}{% endgeneration %}", "reaches too far"),
+        ("{% generation %}{{ messages.append(1) }}{% endgeneration %}", "reaches too far"),
+        ("{% generation %}{{ 9 ** 9 ** 9 }}{% endgeneration %}", "may not compute **"),
+        ("{% generation %}{{ raise_exception('no') }}{% endgeneration %}", "fails: no"),
+        ("{% generation %}{{ messages[9].content.strip() }}{% endgeneration %}", "fails"),
+        ("{% generation %}{% for i in range(99999) %}{{ 'a' * 999 }}{% endfor %}"
+         "{% endgeneration %}", "writes more than 4,000,000 characters"),
+        ("{% generation %}{% for i in range(999999) %}{% endfor %}{% endgeneration %}", "fails"),
+        ("{% include 'x' %}{% generation %}{% endgeneration %}", "fails"),
+        ("{{" + "(" * 5000, "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_a_template_that_cannot_be_used_is_said_in_words(template: str, words: str) -> None:
+    with pytest.raises(BadTemplate) as it:
+        rendered(template, CALLS)
+    assert words in str(it.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "it, line 2 is not JSON"),
+        ("[]", "has no list of messages"),
+        ('{"messages": []}', "has no list of messages"),
+        ('{"messages": [{"role": "bot", "content": "a"}]}', "message 0 has the role 'bot'"),
+        ('{"messages": [{"role": "user"}]}', "message 0 has nothing as its content"),
+        ('{"messages": [{"role": "user", "content": ["a"]}]}', "has list as its content"),
+        ('{"messages": [{"role": "user", "content": "a", "tool_calls": [{"function": {"name": '
+         '"f", "arguments": {}}}]}]}', "only the assistant calls"),
+        ('{"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}]}', "none"),
+        ('{"messages": [{"role": "user", "content": "a", "label": "b"}]}', "the label 'b'"),
+        ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "surrogate"),
+        ('{"messages": [{"role": "user", "content": "a"}], "tools": 1}', "tools that are no list"),
+    ],
+)  # fmt: skip
+def test_a_row_that_is_no_conversation_is_said_with_its_line(line: str, words: str) -> None:
+    good = '{"messages": [{"role": "user", "content": "a"}]}'
+    with pytest.raises(BadText) as it:
+        list(conversations(f"{good}\n{line}\n".encode(), "it"))
+    assert words in str(it.value)
+    assert "it, line 2" in str(it.value)
+
+
+def test_reading_a_template_computes_nothing() -> None:
+    check("{% generation %}{{ 'a' * 9999999999999 }}{% endgeneration %}")
+
+
+def test_no_template_of_the_lab_writes_tool_calls_it_has_no_place_for() -> None:
+    for name in ("gemma", "mistral"):
+        with pytest.raises(BadTemplate, match="has no tool calls; use chatml or llama3"):
+            rendered(TEMPLATES[name], CALLS)
+
+
+def stored() -> TokenStore:
+    """Three conversations, of 4, 6 and 3 tokens."""
+    tokens = np.arange(13, dtype=np.uint8)
+    scored = np.isin(tokens, [2, 3, 7, 8, 9])
+    store = TokenStore.of(tokens, offsets=np.array([0, 4, 10, 13]))
+    return TokenStore(store.manifest, store.tokens, store.offsets, scored=scored)
+
+
+def test_rows_of_conversations_have_only_scored_targets_packed_or_alone() -> None:
+    packed, alone = PackedRows(stored(), 8), PackedRows(stored(), 8, alone=True)
+    for rows, count in ((packed, 2), (alone, 3)):
+        batch = rows.read(np.arange(len(rows)))
+        assert len(rows) == count
+        assert sorted(batch.targets_BS[batch.targets_BS >= 0]) == [2, 3, 7, 8, 9]
+        assert sorted(batch.inputs_BS[batch.targets_BS >= 0]) == [1, 2, 6, 7, 8]
+    assert packed.read(np.array([0])).segments_BS is not None
+    assert batch.segments_BS is None
+
+
+def test_conversations_are_scored_from_their_beginning_up_to_the_count() -> None:
+    windows, mask = validation_windows(stored(), 8, 4)
+    assert windows.tolist() == [[0, 1, 2, 3, 0, 0, 0, 0, 0], [4, 5, 6, 7, 8, 9, 0, 0, 0]]
+    assert windows[:, 1:][mask].tolist() == [2, 3, 7, 8]
+    assert validation_windows(stored(), 8, 99)[1].sum() == 5
