@@ -132,7 +132,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
 
     verdict = story.wait(
         "the bot posts the verdict in the issue",
-        lambda: lab.said(issue, "Scores, curves and receipt"),
+        lambda: lab.said(issue, "shows the scores, the curves"),
     )
     if lab.said(issue, "**Differs from the seal:** the issue was edited once") != verdict:
         raise Missed("the verdict does not say that the issue was edited after it was sealed")
