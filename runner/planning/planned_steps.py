@@ -13,7 +13,7 @@ from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
 from runner.lib.problems import near
-from runner.planning import code_digest, lockfile, prompts
+from runner.planning import code_digest, lockfile, parquet_child, prompts
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration, task_items
@@ -134,7 +134,11 @@ def _known(source: str) -> Text:
 
 def text(folder: Path, source: str) -> Text:
     """The text with this name, or in this file of the experiment's folder. Raises BadText."""
-    return _known(source) if is_known(source) else read_text(source, folder)
+    if is_known(source):
+        return _known(source)
+    if source.endswith(".parquet"):
+        return parquet_child.text(source, folder)
+    return read_text(source, folder)
 
 
 def is_known(source: str | None) -> bool:

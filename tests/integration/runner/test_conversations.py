@@ -22,13 +22,13 @@ from engine.config.schema import ModelConfig, TrainConfig
 from engine.data.chat_template import BadTemplate
 from engine.data.conversations import LABELS
 from engine.data.documents import rows_as_lines
-from engine.data.lab_texts import read_text
+from engine.data.lab_texts import BadText, read_text
 from engine.data.packing import PackedRows
 from engine.data.token_store import TokenStore
 from engine.model.decoder import Decoder
 from engine.model.loss import cross_entropy
 from runner.lib.problems import BadExperiment
-from runner.planning import planner
+from runner.planning import planned_steps, planner
 from runner.schema.record import Plan
 from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
@@ -110,6 +110,18 @@ def test_parquet_is_read_as_the_same_lines(tmp_path: Path) -> None:
     plan = planned(tmp_path, store, SOURCE="chats.parquet")
     text = read_text("chats.jsonl", tmp_path / "tuned")
     assert plan.steps["chats"].config["sha256"]["train"] == text.train_sha256
+
+
+@pytest.mark.parametrize("rows", [3_000, 200_000])
+def test_a_parquet_file_that_expands_to_more_than_memory_ends_its_child_only(
+    rows: int, tmp_path: Path
+) -> None:
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * 100_000])
+    bomb = tmp_path / "chats.parquet"
+    parquet.write_table(pa.table({"messages": names}), bomb, store_schema=False)
+    assert bomb.stat().st_size < 300_000, "and it is 0.3 or 20 GB of text"
+    with pytest.raises(BadText, match=r"chats\.parquet (cannot be read|takes more than)"):
+        planned_steps.text(tmp_path, "chats.parquet")
 
 
 def test_the_loss_of_packed_conversations_is_that_of_each_alone(tmp_path: Path) -> None:
