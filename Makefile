@@ -106,7 +106,7 @@ lint: .venv/ready-for-tests
 # Pins for Python 3.11 and newer, with hashes and without any registry's address. Needs uv. A marker
 # says where a pin is for some of them only: Python 3.11 has JAX 0.10, newer ones have 0.11.
 PINS := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-  --no-emit-index-url --no-header --no-annotate --no-strip-extras
+  --no-emit-index-url --no-header --no-annotate
 TESTS := import tomllib; \
   print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["test"], sep="\n")
 lock:
