@@ -16,6 +16,7 @@ from bot.model.escape import code, fenced, prose, text
 from bot.model.thread import Ran
 from runner.analysis import designs, findings, speedrun_rows
 from runner.lib import format
+from runner.planning import planned_steps
 from runner.publish import step_summary
 from runner.schema import metrics, prediction_forms
 from runner.schema.record import Result, Verdict
@@ -126,6 +127,7 @@ _jinja.globals.update(
     ended=step_summary.ended,
     pooled=designs.pooled,
     measures=measured.told,
+    uploads=planned_steps.uploads,
     meaning=metrics.words,
 )
 _jinja.filters.update(

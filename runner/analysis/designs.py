@@ -8,6 +8,7 @@ from runner.analysis.forecast import SAVING
 from runner.lib.canonical_json import to_json
 from runner.lib.lab_code import LAB_CODE
 from runner.schema import record, step_graph
+from runner.spec import measured
 
 
 def same_design(one: record.Plan, other: record.Plan) -> bool:
@@ -39,7 +40,8 @@ def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
 def _arms(plan: record.Plan) -> dict[str, dict[str, Any]]:
     """What determines the results of each arm, without the lab's version and most of how it is
     computed: model and recipe; the own functions that its training calls, their options and code;
-    and the dtype if it is set."""
+    the dtype if it is set; and, if it has them, how it continues a model and on what its loss is.
+    """
     steps = {arm: plan.steps[name] for (arm, _), name in plan.trained().items()}
     found = {}
     for name, arm in plan.arms.items():
@@ -51,7 +53,7 @@ def _arms(plan: record.Plan) -> dict[str, dict[str, Any]]:
             "options": config.get("options", {}),
             "dtype": config.get("compute", {}).get("dtype"),
             "code": {name: sha256 for name, sha256 in code.items() if name != LAB_CODE},
-        }
+        } | {key: config[key] for key in ("init", "loss_on") if key in config}
     return found
 
 
@@ -62,6 +64,11 @@ def _rest(plan: record.Plan) -> dict[str, Any]:
         "data": {name: value for name, value in data.items() if not name.endswith("_tokens")},
         "eval": plan.eval.model_dump(mode="json"),
         "resources": plan.resources.model_dump(mode="json"),
+        "measured": {  # beside what `eval` says; steps that are declared themselves show it
+            name: step.config
+            for name, step in plan.steps.items()
+            if plan.data and step.do != "evaluate" and measured.measures(step)
+        },
     }
 
 
@@ -92,7 +99,7 @@ def _comes_to(arm: dict[str, Any]) -> list[Any]:
     """The parts of an arm that determine its figures: own code only if it is called."""
     train = {key: value for key, value in arm["train"].items() if key not in SAVING}
     own = [arm[key] for key in ("own", "options", "dtype", "code")] if arm["own"] else []
-    return [arm["model"], train, own]
+    return [arm["model"], train, own, arm.get("init"), arm.get("loss_on")]
 
 
 def pooled(plan: record.Plan) -> str:

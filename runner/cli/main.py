@@ -44,7 +44,7 @@ from runner.history.execution_index import Past
 from runner.lib import format
 from runner.lib.untrusted_files import printable
 from runner.planning import lockfile, planner, subset
-from runner.planning.planned_steps import drawn
+from runner.planning.planned_steps import drawn, uploads
 from runner.publish import hub, wandb_upload
 from runner.schema import record
 from runner.schema.devices import Slice
@@ -99,7 +99,9 @@ def plan(
     """
     opened, planned = options.found(store, jobs), planner.plan_folder(path)
     _show_plan(planned, opened, as_json, path, devices, mesh, remat)
-    for words in filter(None, [*drawn(planned.steps), local_run.unusable_devices(planned)]):
+    sent = [f"`regatta run` sends models to {x} at the Hub" for x in uploads(planned.steps)]
+    told = [*drawn(planned.steps), *(sent if hub.wanted() else ())]
+    for words in filter(None, [*told, local_run.unusable_devices(planned)]):
         remark(words, "yellow")
     if not as_json:
         remark(f"next: regatta run {path}", "dim")

@@ -71,9 +71,10 @@ def step_ends(
     found: dict[str, StepEnd] = {}
     steps = execution.plan.steps
     asked = steps if only is None else only
-    for name in sorted(asked, key=lambda name: steps[name].do == "evaluate"):  # those come last
+    asks_models = step_graph.ASKS_MODELS
+    for name in sorted(asked, key=lambda name: steps[name].do in asks_models):  # those come last
         step = steps[name]
-        if step.do == "evaluate":  # it may have scored only the existing models
+        if step.do in asks_models:  # it may have asked only the existing models
             models = [one for one in step.inputs["models"] if one not in found]
             before = found | (step_ends(store, execution, models) if models else {})
             step = step_runs.scoring(execution.plan, name, before)

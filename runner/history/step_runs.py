@@ -129,20 +129,23 @@ def measured_by(
     store: Store, plan: Plan, ends: Mapping[str, StepEnd]
 ) -> tuple[dict[str, metrics.Measured], list[str]]:
     """{step that makes a model: its scores by metric}, from the outputs of all steps of the lab
-    that measure models, and rejected reports. Only planned metrics count. A metric that two steps
-    measure of a model has no score."""
+    that measure models, and rejected reports. Only planned metrics count, and none of an `evaluate`
+    step that saw a model look ahead. A metric that two steps measure of a model has no score."""
     found, refused, twice = dict[str, metrics.Measured](), list[str](), set[tuple[str, str]]()
     for name, step in plan.steps.items():
         if not measured.measures(step):
             continue
         try:
             asked = scoring(plan, name, ends)
+            void = _void(store, asked)
             of_models = measured_of(store, asked, plan.steps)
             _check_read(store, plan, asked)
         except UNBELIEVED as error:
             refused.append(f"{name}, {metrics.MEASURED}: {said(error)}")
             continue
         for model, scores in of_models.items():
+            if model in void:
+                continue
             mine = found.setdefault(model, {})
             twice |= {(model, metric) for metric in mine.keys() & scores.keys()}
             mine |= scores
@@ -151,6 +154,13 @@ def measured_by(
         if metric != metrics.BPB:  # `evaluated` reports that one
             refused.append(f"{model}: two steps measure {metric}, so that it has no one score")
     return found, refused
+
+
+def _void(store: Store, step: PlannedStep) -> set[str]:
+    """The models whose scores do not count, as the look-ahead probe of an `evaluate` step says.
+    (Other steps write no scores of such models.) Raises one of `UNBELIEVED`."""
+    found = _scores(store, step).items() if step.do == "evaluate" else ()
+    return {model for model, one in found if one.examined and one.examined.void}
 
 
 def measured_of(
@@ -178,16 +188,17 @@ def _check_read(store: Store, plan: Plan, step: PlannedStep) -> None:
 def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
     """{train step: its model's figures} from the output of an `evaluate` step; {} if there is none.
     Raises one of `UNBELIEVED`."""
-    data = file_of(store, step, "scores.json", bounds.MOST_KEPT)
-    found, scores = {}, bounds.parse(SCORES, data or b"{}")
-    for model in step.inputs["models"]:
-        label = model.partition("/")[2]
-        if label in scores:
-            found[model] = scores[label]
-            if found[model].targets != step.config["tokens"]:
-                planned = step.config["tokens"]
-                raise Refused(f"it scored {found[model].targets} tokens instead of {planned}")
+    found, planned = _scores(store, step), step.config["tokens"]
+    for score in found.values():
+        if score.targets != planned:
+            raise Refused(f"it scored {score.targets} tokens instead of {planned}")
     return found
+
+
+def _scores(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
+    scores = bounds.parse(SCORES, file_of(store, step, "scores.json", bounds.MOST_KEPT) or b"{}")
+    labels = {model: model.partition("/")[2] for model in step.inputs["models"]}
+    return {model: scores[label] for model, label in labels.items() if label in scores}
 
 
 def losses_of(store: Store, step: PlannedStep) -> list[tuple[int, float]]:

@@ -249,3 +249,9 @@ def drawn(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
         if fresh := (step.config.get(INIT) or {}).get("fresh") if step.do == "train" else None:
             of = ", ".join(step.inputs[INIT])
             yield f"{name} draws {', '.join(fresh)} by its seed, because {of} has none"
+
+
+def uploads(steps: Mapping[str, PlannedStep]) -> list[str]:
+    """The repositories of the Hugging Face Hub to which the lab uploads models afterwards."""
+    named = (step.config.get("upload") for step in steps.values() if step.do == "export")
+    return list(dict.fromkeys(one for one in named if one is not None))

@@ -12,7 +12,7 @@ from runner.schema import devices
 from runner.schema.devices import Kind
 from runner.spec import initial_models
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import BUILT_IN, FUNCTION, INIT, MIXTURE, TOKENS
+from runner.spec.step_types import BUILT_IN, FUNCTION, INIT, MIXTURE, SCORES, TOKENS
 from runner.spec.steps import Step
 
 APART = "declare the point that is meant as a step of its own"
@@ -135,10 +135,15 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
         maker = steps.get(of := step.inputs[key])
         wanted = takes.get(key, any_other)
         makes = BUILT_IN[maker.do].makes if maker and maker.do in BUILT_IN else None
+        if maker and makes is None and SCORES in wanted:
+            words = f"`{of}` is own code, and only what the lab measures is a score"
+            yield ("inputs", key), f"{words}; name an `evaluate` or a `benchmark` step"
         if not wanted or makes is None or makes in wanted:
             continue
         makers = " or ".join(f"`{name}`" for name, one in BUILT_IN.items() if one.makes in wanted)
-        instead = f"name a step that does {makers}, or own code that makes one"
+        instead = f"name a step that does {makers}"
+        if SCORES not in wanted:
+            instead += ", or own code that makes one"
         if not makers:
             instead = "name own code that makes them"
         if makes == MIXTURE and TOKENS in wanted:

@@ -23,7 +23,7 @@ from runner.worker.builtin.look_ahead_probe import MOST_APART, Ask, Place, Talk
 from runner.worker.builtin.own_code_errors import blamed
 from runner.worker.builtin.plugin_model import Functions
 
-PROBES = 128  # positions that are asked again, one at a time
+PROBES = 128  # positions that are asked again, one at a time, of those that are scored together
 T = TypeVar("T")
 
 
@@ -92,8 +92,8 @@ class _FromLogits:
         self._seen: list[tuple[np.ndarray, int, np.ndarray]] = []  # tokens, position, logits
 
     def score(self, asked: Sequence[Continuation]) -> list[Scored]:
-        count = min(PROBES - len(self._seen), len(asked))
-        drawn = self._rng.choice(len(asked), size=count, replace=False) if count else ()
+        # Of each call, because a program may know a task by its tokens and cheat in it alone.
+        drawn = self._rng.choice(len(asked), size=min(PROBES, len(asked)), replace=False)
         positions = {
             int(number): int(self._rng.integers(asked[number].start, len(asked[number].tokens))) - 1
             for number in drawn

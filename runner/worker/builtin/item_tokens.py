@@ -12,10 +12,18 @@ from engine.model.scoring import Continuation
 def continuation(tokenizer: Tokenizer, before: str, after: str) -> Continuation:
     """`after`, to be scored after `before`. Both are tokenised together, and spaces at the end of
     `before` belong to `after`, as in EleutherAI's lm_eval: tokens of many tokenizers begin with a
-    space."""
+    space. If all of it is one token, it is scored after the one that ends documents. Raises
+    WrongTokens if there is none."""
     both, first = tokenizer.encode_batch([before + after, without_spaces(before)])
-    start = max(1, min(len(first), len(both) - 1))
-    return Continuation(np.asarray(both, np.int32), start)
+    ids = np.asarray(both, np.int32)
+    if len(ids) < 2:  # nothing is before the one token that is scored
+        if tokenizer.end_of_document is None:
+            raise WrongTokens(
+                f"{before + after!r} is one token, of which nothing can be scored, because no "
+                "token of this tokenizer ends documents; write a longer context"
+            )
+        ids = np.concatenate([np.array([tokenizer.end_of_document], np.int32), ids])
+    return Continuation(ids, max(1, min(len(first), len(ids) - 1)))
 
 
 def without_spaces(before: str) -> str:

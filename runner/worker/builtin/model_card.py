@@ -128,7 +128,8 @@ def _said(config: Mapping[str, Any]) -> str:
             f"learning rate {train['learning_rate']:g}, seed {config.get('seed', 0)}"
         )
     words = (f"{key} {_short(value)}" for key, value in config.items() if value not in (None, {}))
-    return plain(", ".join(words)) or "no settings"
+    said = plain(", ".join(words))
+    return f"`{said}`" if said else "no settings"
 
 
 def _short(value: object) -> str:
@@ -137,7 +138,7 @@ def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     if re.fullmatch("[0-9a-f]{64}", text):
         return f"{text[:16]}…"
-    return text if len(text) <= 70 else f"{text[:79]}…"
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _scores(label: str, scores: Scores) -> str:

@@ -228,6 +228,49 @@ def test_a_design_in_arms_is_told_by_its_own_code_and_not_by_the_labs() -> None:
     assert not set(runs[0].values()) & set(runs[1].values())
 
 
+def with_steps(plan: record.Plan, more: dict[str, Any], **train: Any) -> record.Plan:
+    """The plan with this in the configurations of its training, and with these steps."""
+    steps = {
+        name: step.model_copy(update={"config": step.config | train})
+        if step.do == "train"
+        else step
+        for name, step in plan.steps.items()
+    }
+    fingerprint = synthetic.sha(f"{plan.fingerprint} {more} {train}")
+    return plan.model_copy(update={"steps": steps | more, "fingerprint": fingerprint})
+
+
+def test_another_benchmark_is_another_design() -> None:
+    def asked(items: int) -> record.Plan:
+        plan = synthetic.plan(**DESIGN)
+        config = {"tasks": ["cloze"], "items": items, "files": {}, "lm_eval": [], "suite": None}
+        step = synthetic.step("benchmark", 9, config, plan.steps["evaluate"].inputs)
+        return with_steps(plan, {"benchmarks": step})
+
+    assert designs.same_design(asked(500), asked(500))
+    assert designs.design_diff(asked(500), asked(10)) == [
+        "- measured.benchmarks.items: 500",
+        "+ measured.benchmarks.items: 10",
+    ]
+    assert not designs.same_design(asked(500), synthetic.plan(**DESIGN))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"loss_on": ["final"]}, {"loss_on": ["assistant"]}),
+        ({"init": {"schedule": "new"}}, {"init": {"schedule": "continue"}}),
+    ],
+)
+def test_how_a_model_is_continued_makes_another_run(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    plans = [with_steps(synthetic.plan(**DESIGN), {}, **of) for of in (one, other)]
+    assert not designs.same_design(*plans)
+    runs, others = (set(designs.same_run(plan).values()) for plan in plans)
+    assert not runs & others
+
+
 def test_another_design_is_shown_with_what_differs() -> None:
     arms = {"fast": planned_arm(rate=1e-2, steps=32), "medium": planned_arm()}
     found = reviewed(ran(1), ran(2, arms=arms, seeds=(4, 5), text="wiki"))

@@ -734,3 +734,14 @@ def test_a_result_says_how_the_labs_forecast_came_out() -> None:
 def test_a_confidence_is_never_broken_across_lines() -> None:
     planned = synthetic.plan(predictions=[synthetic.prediction()], preregistration=1)
     assert "**< -0.05** — 80\u00a0%\u00a0sure" in plan_comment.plan(foretelling(plan=planned))
+
+
+def test_a_plan_that_uploads_models_says_loudly_where_to() -> None:
+    exports = synthetic.step("export", 9, {"upload": "our-lab/small"}, {})
+    planned = synthetic.plan()
+    assert "uploads" not in plan_comment.plan(foretelling(plan=planned))
+    planned = planned.model_copy(update={"steps": planned.steps | {"export": exports}})
+    body = plan_comment.plan(foretelling(plan=planned))
+    assert "⚠️ **This plan uploads models.**" in body
+    assert "replaces what is there: `our-lab/small`" in body
+    assert body.index("our-lab/small") < body.index("**To start it**")

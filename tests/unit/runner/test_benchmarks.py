@@ -182,6 +182,34 @@ def test_a_model_that_looks_ahead_is_found_and_an_honest_one_is_not() -> None:
         assert talk.turns == 2
 
 
+def test_a_model_that_looks_ahead_only_in_a_later_task_is_found() -> None:
+    def of(tokens_BS: np.ndarray) -> np.ndarray:
+        is_later = tokens_BS[:, :1] == ord("Q")
+        return np.where(is_later[..., None], looks_ahead(tokens_BS), table()(tokens_BS))
+
+    first, later = (
+        [
+            item_tokens.continuation(byte_tokenizer(), f"{letter}: ", f"answer {n}")
+            for n in range(200)
+        ]
+        for letter in "PQ"
+    )
+    model = _FromLogits(Talk(of), ROWS, SEQ_LEN, 256)
+    model.score(first)
+    assert not model.looked_ahead()
+    model.score(later)
+    assert "when it sees the whole window" in model.looked_ahead()
+
+
+def test_a_choice_that_is_one_token_with_its_context_is_not_certain() -> None:
+    tokenizer = train_bpe(["hello hello hello world"] * 50, 300)
+    found = item_tokens.continuation(tokenizer, "hell", "o")
+    assert found.tokens.tolist() == [tokenizer.id_of(END), tokenizer.id_of("hello")]
+    assert found.start == 1
+    with pytest.raises(WrongTokens, match="'hello' is one token, of which nothing can be scored"):
+        item_tokens.continuation(Tokenizer(tokenizer.definition), "hell", "o")
+
+
 # ── Items ────────────────────────────────────────────────────────────────────────────────────
 
 

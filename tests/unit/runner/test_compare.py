@@ -86,6 +86,7 @@ title: T
 resources: {kind: cpu}
 steps:
   tokens: {do: tokenize, config: {source: stdlib}}
+  own: {do: "own:scores"}
   table: {do: compare, inputs: INPUTS}
 """
 
@@ -95,6 +96,7 @@ steps:
     [
         ("{}", "there is nothing to compare"),
         ("{a: tokens}", "makes a token store, and `compare` takes scores or scores of tasks"),
+        ("{a: own}", "`own` is own code, and only what the lab measures is a score; name an"),
     ],
 )
 def test_what_has_no_scores_is_refused_in_the_plan(inputs: str, words: str, tmp_path: Path) -> None:

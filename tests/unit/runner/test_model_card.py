@@ -38,7 +38,7 @@ def card(about: dict[str, Any] = ABOUT, licence: str | None = None, chats: bool 
 def test_a_card_says_data_tokens_seed_and_how_to_run_it_again() -> None:
     said = card()
     assert "12,345 parameters" in said
-    assert said.index("`tokenize` (tokenize): source stdlib") < said.index("`train/wide,seed=0`")
+    assert said.index("`tokenize` (tokenize): `source stdlib`") < said.index("`train/wide,seed=0`")
     assert "640 tokens in 5 steps of 2 × 64, learning rate 0.01, seed 0" in said
     assert "regatta run experiments/wide" in said
 

@@ -6,10 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from runner.history import step_runs
-from runner.schema import metrics
+from runner.history import provenance, step_runs
+from runner.schema import metrics, step_graph
 from runner.schema.record import PlannedStep
+from runner.store import artifacts
 from runner.store.store import Store
+from tests import synthetic
 
 LEFT = Callable[[str], None]
 
@@ -107,3 +109,51 @@ def test_scores_that_are_none_are_not_believed(store: Store, left: LEFT, text: s
     left(measured(text))
     with pytest.raises(step_runs.UNBELIEVED):
         step_runs.measured_of(store, STEP, {})
+
+
+def test_nothing_counts_of_a_model_that_was_seen_to_look_ahead(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined = '"positions": 9, "largest": 2.0, "uncounted": ""'
+    score = '"bpb": 1.0, "loss": 1.0, "targets": 64, "params_sha256": "%s"' % ("a" * 64)
+    files = {metrics.MEASURED: measured('{"eval/bpb": {"value": 1.0}}')}
+    monkeypatch.setattr(
+        step_runs, "file_of", lambda _, __, name, *___, **____: files[name].encode()
+    )
+    monkeypatch.setattr(step_runs, "_check_read", lambda *_: None)
+    monkeypatch.setattr(step_runs, "scoring", lambda *_: STEP)
+    plan = cast(Any, type("Plan", (), {"steps": {"evaluate": STEP}}))
+    for void, counted in (("", ["eval/bpb"]), ("it saw the whole window", [])):
+        files["scores.json"] = measured(
+            f'{{{score}, "examined": {{{examined}, "void": "{void}"}}}}'
+        )
+        found, refused = step_runs.measured_by(store, plan, {})
+        assert not refused
+        assert [*found.get("train/a", {})] == counted
+
+
+@pytest.mark.parametrize("do", step_graph.ASKS_MODELS)
+def test_a_step_that_asked_only_the_models_there_are_has_ended(
+    do: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = synthetic.plan(seeds=[0])
+    asks = synthetic.step(do, 9, {"tokens": 1}, plan.steps["evaluate"].inputs)
+    plan = plan.model_copy(update={"steps": plan.steps | {"asks": asks}})
+    lost, execution = "train/fast,seed=0", synthetic.execution(plan)
+    left = step_graph.without(asks, {lost})
+    assert left
+    manifest = artifacts.Manifest.model_construct(by=execution.id, made_at=None)
+    made = artifacts.Made(store, manifest)
+    failed = (
+        artifacts.Start.model_construct(by=execution.id),
+        artifacts.End.model_construct(how="failed", why="out of memory"),
+    )
+    monkeypatch.setattr(
+        artifacts, "find", lambda _, __, of, **___: made if of == left.fingerprint else None
+    )
+    fails = plan.steps[lost].fingerprint
+    monkeypatch.setattr(
+        artifacts, "newest", lambda _, __, of: failed if of == fails else (None, None)
+    )
+    monkeypatch.setattr(provenance, "_made", lambda *_: synthetic.record.StepEnd(state="made"))
+    assert provenance.step_ends(store, execution)["asks"].state == "made"
