@@ -32,6 +32,11 @@ EXPERIMENT = "experiments/warm-learning-rate/experiment.yaml"
 APPROVED = "· approved by grace"  # in the status comment of an execution
 BEGUN = ("experiment: running", "experiment: done")
 TRAINING_MAY_TAKE = 600.0
+# What the models write and can do, after they are trained.
+MORE = """\
+samples: {prompts: ["def ", "import "], tokens: 32, temperature: 0.7}
+benchmarks: {tasks: [lexical-choice], items: 50}
+"""
 HYPOTHESIS = (
     "In 16 steps, a model of 0.9 million parameters has hardly started to learn. So a learning "
     "rate that is ten times higher should reach a lower loss."
@@ -91,7 +96,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     story.beat("The bot has sealed Ada's predictions", lab.said(issue, "### Sealed"))
 
     first, _, rest = (root / EXPERIMENT).read_text().partition("\n")
-    declaration = f"{first}\npreregistration: {issue}\n{rest}"
+    declaration = f"{first}\npreregistration: {issue}\n{rest}{MORE}"
     words = f"Tests the predictions of #{issue}."
     pull, head = _propose(
         lab, "A higher learning rate", words, "warmer-start", {EXPERIMENT: declaration}

@@ -71,9 +71,9 @@ def answers_to(
 ) -> Iterator[dict[str, Any]]:
     """A line for each item of each task, with what lm_eval asked, what the model answered and the
     metrics of lm_eval for it."""
-    from lm_eval import evaluator
-
     for task in tasks:
+        from lm_eval import evaluator  # is an extra, which other tasks do without
+
         found = evaluator.evaluate(
             _asking(model, tokenizer), task.found, limit=most_items, bootstrap_iters=0
         )
