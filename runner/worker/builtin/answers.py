@@ -6,7 +6,7 @@ asked again at secret positions, each with random tokens after it and in the oth
 process that knows nothing of the earlier questions (`runner.worker.builtin.look_ahead_probe`)."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
+from engine.data.token_store import WrongTokens
+from engine.data.tokenize import Tokenizer
 from engine.model.decoder import Decoder, Model, Params
 from engine.model.generation import Completion, Prompt, Sampling, generate, generate_from
 from engine.model.scoring import Continuation, Scored, score, score_from
@@ -39,6 +41,17 @@ class Answers(Protocol):
         self, prompts: Sequence[Prompt], count: int, sampling: Sampling
     ) -> list[Completion]:
         """`count` tokens after each prompt."""
+
+
+def check_vocabulary(tokenizer: Tokenizer, said: Mapping[str, trained.Planned]) -> None:
+    """Raises WrongTokens if a model does not know all of the tokenizer's tokens, as if it was
+    trained with another one."""
+    known = min(int(of.config["vocab_size"]) for of in said.values())
+    if tokenizer.vocab_size > known:
+        raise WrongTokens(
+            f"the tokenizer has {tokenizer.vocab_size} tokens and a model's vocab_size is {known}; "
+            "let the input `tokens` be what the models were trained on"
+        )
 
 
 def answered(

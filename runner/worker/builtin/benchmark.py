@@ -23,7 +23,7 @@ from runner.spec.benchmarks import FILE, MADE, lm_eval_tasks, name_of
 from runner.spec.step_types import KEPT
 from runner.spec.task_items import Answer, BadTask, Choice, Item, Kind, Whole, items_of
 from runner.worker.builtin import look_ahead_probe
-from runner.worker.builtin.answers import Answers, answered
+from runner.worker.builtin.answers import Answers, answered, check_vocabulary
 from runner.worker.builtin.evaluate import planned_model
 from runner.worker.builtin.item_tokens import continuation, until, windows, without_spaces
 from runner.worker.builtin.lm_eval_tasks import LoadedTask, answers_to, loaded
@@ -69,6 +69,7 @@ def benchmark(
     tokenizer = validation[0].tokenizer()
     every = models.items() if isinstance(models, Mapping) else [("", models)]
     said = {label: planned_model(ask, label, folder) for label, folder in every}
+    check_vocabulary(tokenizer, said)
     shortest = min(int(of.config["seq_len"]) for of in said.values())
     text = b"".join(_text_of(store, tokenizer) for store in validation)[:MAX_TEXT]
     tasks = list(_tasks(config, kept, text, shortest + 1))

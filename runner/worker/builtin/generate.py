@@ -16,8 +16,8 @@ from engine.data.token_store import TokenStore, WrongTokens
 from engine.data.tokenize import Tokenizer
 from engine.model.generation import Completion, Prompt, Sampling
 from engine.training.evaluate import CannotScore
-from runner.worker.builtin import look_ahead_probe, trained
-from runner.worker.builtin.answers import Answers, answered
+from runner.worker.builtin import look_ahead_probe
+from runner.worker.builtin.answers import Answers, answered, check_vocabulary
 from runner.worker.builtin.evaluate import planned_model
 from runner.worker.builtin.mixtures import parts_of
 from runner.worker.builtin.plugin_model import Functions
@@ -41,7 +41,7 @@ def generate(
     said = {label: planned_model(ask, label, folder) for label, folder in every}
     sampling = Sampling(*(config[key] for key in Sampling._fields))
     lines: dict[str, list[dict[str, Any]]] = {}
-    _check_size(tokenizer, said)
+    check_vocabulary(tokenizer, said)
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         context = int(said[label].config["seq_len"])
@@ -57,17 +57,6 @@ def generate(
     with (out / "completions.jsonl").open("w", encoding="utf-8") as file:
         for line in (line for label, _ in every for line in lines[label]):
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def _check_size(tokenizer: Tokenizer, said: Mapping[str, trained.Planned]) -> None:
-    """Raises WrongTokens if a model does not know all of the tokenizer's tokens, as if it was
-    trained with another one."""
-    known = min(int(of.config["vocab_size"]) for of in said.values())
-    if tokenizer.vocab_size > known:
-        raise WrongTokens(
-            f"the tokenizer has {tokenizer.vocab_size} tokens and a model's vocab_size is {known}; "
-            "let the input `tokens` be what the models were trained on"
-        )
 
 
 def _texts(

@@ -111,8 +111,8 @@ def _number(target: object, asked: Sequence[Sequence[str]]) -> int | None:
     """The number of the right choice, if lm_eval says one."""
     if isinstance(target, int) and 0 <= target < len(asked):
         return int(target)
-    choices = [one[-1].strip() for one in asked]
-    return choices.index(target.strip()) if str(target).strip() in choices else None  # type: ignore[attr-defined]
+    choices, right = [one[-1].strip() for one in asked], str(target).strip()
+    return choices.index(right) if right in choices else None
 
 
 def _asking(answering: Answers, tokenizer: Tokenizer) -> Any:

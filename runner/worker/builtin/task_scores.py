@@ -35,15 +35,16 @@ def scores_of(kind: str, items: Sequence[Item]) -> dict[str, Score | None]:
 
 
 def _of_lm_eval(items: Sequence[Item]) -> dict[str, Score | None]:
-    """As lm_eval has judged each item; bpb and choice_prob_norm as for other tasks."""
+    """As lm_eval has judged each item; bpb and choice_prob_norm as for other tasks. Only what all
+    items have, as those of a group of tasks may differ."""
     found: dict[str, Score | None] = {}
-    logprobs = items[0].get("logprobs")
-    choices = isinstance(logprobs, list) and len(logprobs) > 1
+    scored = all("logprobs" in item for item in items)
+    choices = scored and all(np.size(item["logprobs"]) > 1 for item in items)
     for theirs, what in JUDGED.items():
-        if theirs in items[0]["metrics"]:
+        if all(theirs in item["metrics"] for item in items):
             found[what] = _mean(partial(_judged, theirs), of_choices=choices)(items)
     known = [item for item in items if item["answer"] is not None]
-    if logprobs is not None and known:
+    if scored and known:
         found["bpb"] = _bpb(known)
     if choices and known:
         found["choice_prob_norm"] = SCORES["choice"]["choice_prob_norm"](known)

@@ -17,7 +17,7 @@ from runner.spec import task_items
 from runner.spec.benchmarks import measures
 from runner.spec.task_items import BadTask, Choice, Whole, items_of
 from runner.worker.builtin import benchmark, item_tokens, task_scores
-from runner.worker.builtin.answers import PROBES, _FromLogits
+from runner.worker.builtin.answers import PROBES, _FromLogits, check_vocabulary
 from runner.worker.builtin.made_tasks import made
 from runner.worker.builtin.trained import Planned
 
@@ -132,6 +132,24 @@ def test_standard_errors_are_those_of_a_mean_and_of_a_ratio() -> None:
 
 
 # ── How a model is asked ─────────────────────────────────────────────────────────────────────
+
+
+def test_items_of_a_group_that_lm_eval_judges_differently_have_the_scores_of_all() -> None:
+    both = {"answer": 0, "bytes": [1, 1], "logprobs": [-1.0, -2.0]}
+    items = [
+        both | {"metrics": {"acc": 1.0, "acc_norm": 1.0}},
+        both | {"metrics": {"acc": 0.0}},
+    ]
+    assert task_scores.scores_of("lm_eval", items).keys() == {"accuracy", "bpb", "choice_prob_norm"}
+    items[1] = {"metrics": {"acc": 0.0}, "answer": "x", "written": ["y"]}
+    [(what, score)] = task_scores.scores_of("lm_eval", items).items()
+    assert (what, score and score.value) == ("accuracy", 0.5)
+
+
+def test_a_model_of_another_vocabulary_is_not_asked() -> None:
+    said = {"": Planned({"vocab_size": 255, "seq_len": SEQ_LEN}, "")}
+    with pytest.raises(WrongTokens, match="has 256 tokens and a model's vocab_size is 255"):
+        check_vocabulary(byte_tokenizer(), said)
 
 
 def test_a_long_text_is_scored_once_each_token_and_its_last_window_reaches_back() -> None:
