@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from runner.lib.canonical_json import to_json
 from runner.lib.problems import Said, near
 from runner.schema import metrics, prediction_forms
 from runner.schema.record import PlannedArm, Prediction
@@ -27,7 +28,7 @@ def undecided(
     scored = {
         (node.inputs["tokens"], node.config["tokens"]): name
         for name, node in graph.nodes.items()
-        if node.do == "evaluate" and not node.own and not node.unread and "tokens" in node.inputs
+        if node.do == "evaluate" and not node.unread and "tokens" in node.inputs
     }
     if predictions and len(scored) > 1:
         one, another = sorted(scored.values())[:2]
@@ -36,6 +37,27 @@ def undecided(
             f"`{one}` and `{another}` score on different tokens, and predictions are judged on one "
             "text; score all models by one step",
         )
+    for metric in dict.fromkeys(one.metric for one in predictions if one.metric != metrics.BPB):
+        if len(by := _measured_by(graph, metric)) > 1:
+            one, another = sorted(by)[:2]
+            yield (
+                graph.place(another),
+                f"`{one}` and `{another}` measure `{metric}` differently, and predictions are "
+                "judged on the same items; measure all models by one step",
+            )
+
+
+def _measured_by(graph: Graph, metric: str) -> list[str]:
+    """The steps that measure a metric, one for each configuration and text."""
+    found: dict[tuple[bytes, tuple[str, ...]], str] = {}
+    for name, node in graph.nodes.items():
+        if node.unread or not measured.measures(node) or "tokens" not in node.inputs:
+            continue
+        if any(
+            metric in measured.of_model(node, model, graph.nodes) for model in node.inputs["models"]
+        ):
+            found.setdefault((to_json(node.config), node.inputs["tokens"]), name)
+    return list(found.values())
 
 
 def _unmeasured(graph: Graph, prediction: Prediction) -> Iterator[str]:

@@ -235,6 +235,42 @@ def test_a_metric_that_no_step_measures_is_refused_with_the_near_miss() -> None:
     ]  # fmt: skip
 
 
+TRAIN = """\
+    do: train
+    inputs: {tokens: tokens}
+    config:
+      model: {hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 64}
+      train: {train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}
+"""
+GRAPH = f"""\
+title: Two models
+preregistration: 1
+resources: {{kind: cpu}}
+steps:
+  tokens: {{do: tokenize, config: {{source: text.txt}}}}
+  fast:
+{TRAIN}  slow:
+{TRAIN}
+  easy:
+    do: benchmark
+    inputs: {{models: fast, tokens: tokens}}
+    config: {{tasks: [cloze], items: 5}}
+  hard:
+    do: benchmark
+    inputs: {{models: slow, tokens: tokens}}
+    config: {{tasks: [cloze], items: 9}}
+"""
+
+
+def test_models_that_a_prediction_compares_are_measured_on_the_same_items() -> None:
+    told = prediction("fast", "slow").model_copy(update={"metric": "task/cloze/accuracy"})
+    with pytest.raises(
+        BadExperiment, match=r"`easy` and `hard` measure `task/cloze/accuracy` diff"
+    ):
+        plan(GRAPH, sealed=seal(told))
+    assert plan(GRAPH.replace("items: 9", "items: 5"), sealed=seal(told)).predictions == (told,)
+
+
 def law(**keys: object) -> Preregistration:
     told = {"metric": "eval/bpb", "expect": "> 0", "confidence": 0.8, "axis": "tokens"}
     return seal(Prediction.model_validate(told | keys))
