@@ -177,7 +177,7 @@ def account(store: Store, execution: Execution) -> Account:
             if made := artifacts.find(store, step.store, step.fingerprint, check=False):
                 files[name] = {x: of.bytes for x, of in made.manifest.files.items()}
             if step.do == "evaluate":
-                scores[name] = step_runs.scores_of(store, step)
+                scores[name] = step_runs.scores_of(store, step, plan.steps)
             if measured.measures(step):
                 found[name] = step_runs.measured_of(store, step, plan.steps)
         except step_runs.UNBELIEVED as error:

@@ -1,5 +1,6 @@
 """What steps leave is a job's word: read to its form and no further."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -78,7 +79,23 @@ def test_a_curve_that_is_none_is_not_believed(store: Store, left: LEFT, text: st
 def test_a_score_that_is_none_is_not_believed(store: Store, left: LEFT, score: str) -> None:
     left(f'{{"a": {score}}}')
     with pytest.raises(step_runs.UNBELIEVED):
-        step_runs.scores_of(store, STEP)
+        step_runs.scores_of(store, STEP, {})
+
+
+@pytest.mark.parametrize(("maker", "targets"), [("conversations", 65), ("tokenize", 63)])
+def test_only_conversations_have_fewer_tokens_to_score_than_were_planned(
+    maker: str, targets: int, store: Store, left: LEFT
+) -> None:
+    class Scored(Step):
+        inputs = Step.inputs | {"tokens": {"text": "f"}}
+
+    step, score = cast(PlannedStep, Scored), {"bpb": 1.0, "loss": 1.0, "params_sha256": "a" * 64}
+    steps = {"text": synthetic.step("conversations", 0, {}, {})}
+    left(json.dumps({"a": score | {"targets": 63}}))
+    assert step_runs.scores_of(store, step, steps)["train/a"].targets == 63
+    left(json.dumps({"a": score | {"targets": targets}}))
+    with pytest.raises(step_runs.Refused, match=f"it scored {targets} tokens instead of 64"):
+        step_runs.scores_of(store, step, {"text": synthetic.step(maker, 0, {}, {})})
 
 
 def measured(text: str) -> str:

@@ -61,7 +61,7 @@ STEP = cast(
 
 
 def as_scores(_: Path) -> object:
-    return step_runs.scores_of(cast(Store, None), STEP)
+    return step_runs.scores_of(cast(Store, None), STEP, {})
 
 
 def as_a_curve(_: Path) -> object:
