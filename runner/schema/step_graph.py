@@ -117,8 +117,9 @@ def points(
 
 
 def _word(text: str) -> str:
-    """`text` with only characters that a path may contain."""
-    return re.sub(r"[^\w.+=,-]", "-", text)
+    """`text` as a part of a path, with only the characters that one may contain."""
+    word = re.sub(r"[^\w.+=,-]", "-", text)
+    return word if word.strip(".") else "-" * len(word)  # `..` is another folder
 
 
 def merged(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,11 @@ def test_a_grid_has_every_combination_and_a_list_its_points() -> None:
     assert step_graph.points({}) == {"": {}}
 
 
+@pytest.mark.parametrize(("name", "label"), [("..", "--"), (".", "-"), ("../x", "..-x")])
+def test_the_name_of_a_point_leads_out_of_no_folder(name: str, label: str) -> None:
+    assert [*step_graph.points([{"name": name}])] == [label]
+
+
 def test_a_points_values_go_where_their_keys_lead() -> None:
     config = {"train": {"learning_rate": 1, "warmup": 2}}
     values = {"train.learning_rate": 3, "seed": 4, "model.depth": 5}
