@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from scipy.special import stdtrit
-
+from runner.analysis.estimates import Interval, interval_of
+from runner.analysis.score_table import around
 from runner.lib import bounds, untrusted_files
 
 MEASURED, SCORES = "measured.json", "scores.json"
@@ -149,12 +149,11 @@ def _scores(label: str, scores: Scores) -> str:
     alike = [other for other in scores if _arm(other) == arm]
     rows = []
     for metric, score in sorted(mine.items()):
-        over_items = _interval(score.value, 1.96 * score.error) if score.error else "not known"
+        over_items = _words(around(score.value, score.error)) if score.error else "not known"
         every = [scores[other][metric].value for other in alike if metric in scores[other]]
         over_seeds = "one seed"
         if len(every) > 1:
-            half = float(stdtrit(len(every) - 1, 0.975)) * stdev(every) / len(every) ** 0.5
-            over_seeds = f"{fmean(every):.4f}, {_interval(fmean(every), half)} ({len(every)} seeds)"
+            over_seeds = f"{fmean(every):.4f}, {_words(interval_of(every))} ({len(every)} seeds)"
         rows.append(f"| `{plain(metric)}` | {score.value:.4f} | {over_items} | {over_seeds} |")
     return (
         "## Scores\n\nThe lab computed them from the parameters. The first interval is over the "
@@ -168,8 +167,8 @@ def _arm(label: str) -> str:
     return ",".join(part for part in label.split(",") if not part.startswith("seed="))
 
 
-def _interval(middle: float, half: float) -> str:
-    return f"{middle - half:.4f} to {middle + half:.4f}"
+def _words(interval: Interval) -> str:
+    return f"{interval[0]:.4f} to {interval[1]:.4f}"
 
 
 def _reproduce(about: Mapping[str, Any]) -> str:

@@ -87,3 +87,15 @@ def test_what_a_card_says_of_a_plan_covers_only_what_the_models_depend_on() -> N
     assert about["models"] == {"x": "c/x"}
     assert list(about["steps"]) == ["a", "b", "c/x"]
     assert about["steps"]["b"] == {"do": "x", "config": {"key": 1}, "inputs": ["a"]}
+
+
+def test_a_name_in_a_declaration_cannot_add_a_picture_or_a_link() -> None:
+    steps = ABOUT["steps"] | {
+        "tokenize": {
+            "do": "tokenize",
+            "config": {"source": "![x](https://else.where/x.png) `[y](https://else.where)`"},
+            "inputs": [],
+        }
+    }
+    said = card({**ABOUT, "steps": steps})
+    assert "`source ![x](https://else.where/x.png) [y](https://else.where)`" in said
