@@ -94,7 +94,7 @@ def filled_in(config: Train, source: Source | None) -> tuple[Train, list[tuple[P
     asked = config.init or Init()
     if source.trained is None:
         wrong = [] if source.trains else list(_of_others(asked, source.name))
-        return config.model_copy(update={INIT: asked}), wrong
+        return config.model_copy(update={INIT: asked.model_copy(update={"steps": None})}), wrong
     before = source.trained
     wrong = [*_of_moments(asked, config, source.name, before), *_of_schedule(asked, config)]
     fresh: tuple[str, ...] | None = None  # the shapes of own models are not known

@@ -128,6 +128,12 @@ def test_what_cannot_be_continued_is_said_where_it_is_declared(
     assert words in said[0]
 
 
+def test_only_the_plan_says_how_many_steps_were_before() -> None:
+    made = HEAD.replace("  tokens:", '  a: {do: "own:model", inputs: {text: text}}\n  tokens:')
+    nodes = declaration.parse(made + step("b", "a", init="steps: 500"), "experiment.yaml").nodes
+    assert nodes["b"].config["init"]["steps"] is None, "a new schedule begins at step 1"
+
+
 def test_an_entry_to_a_speedrun_trains_from_nothing() -> None:
     entry = "speedrun: {track: lab-2026-11, author: {name: A}}\n"
     with pytest.raises(BadExperiment, match="an entry trains from nothing"):
