@@ -96,7 +96,7 @@ def read_by(store: Store, step: PlannedStep, steps: Mapping[str, PlannedStep]) -
 
 
 def scoring(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> PlannedStep:
-    """An `evaluate` step without the models whose training has failed."""
+    """A step that asks models, without those whose training has failed."""
     step = plan.steps[name]
     failed = {x for x in step.needs if x in ends and ends[x].state == "failed"}
     return step_graph.without(step, failed) or step
@@ -129,23 +129,22 @@ def measured_by(
     store: Store, plan: Plan, ends: Mapping[str, StepEnd]
 ) -> tuple[dict[str, metrics.Measured], list[str]]:
     """{step that makes a model: its scores by metric}, from the outputs of all steps of the lab
-    that measure models, and rejected reports. Only planned metrics count, and none of an `evaluate`
-    step that saw a model look ahead. A metric that two steps measure of a model has no score."""
+    that measure models, and rejected reports. Only planned metrics count, and none of a model that
+    an `evaluate` step saw look ahead. A metric that two steps measure of a model has no score."""
     found, refused, twice = dict[str, metrics.Measured](), list[str](), set[tuple[str, str]]()
+    void = set[str]()
     for name, step in plan.steps.items():
         if not measured.measures(step):
             continue
         try:
             asked = scoring(plan, name, ends)
-            void = _void(store, asked)
+            void |= _void(store, asked)
             of_models = measured_of(store, asked, plan.steps)
             _check_read(store, plan, asked)
         except UNBELIEVED as error:
             refused.append(f"{name}, {metrics.MEASURED}: {said(error)}")
             continue
         for model, scores in of_models.items():
-            if model in void:
-                continue
             mine = found.setdefault(model, {})
             twice |= {(model, metric) for metric in mine.keys() & scores.keys()}
             mine |= scores
@@ -153,7 +152,7 @@ def measured_by(
         del found[model][metric]
         if metric != metrics.BPB:  # `evaluated` reports that one
             refused.append(f"{model}: two steps measure {metric}, so that it has no one score")
-    return found, refused
+    return {model: of for model, of in found.items() if model not in void}, refused
 
 
 def _void(store: Store, step: PlannedStep) -> set[str]:
