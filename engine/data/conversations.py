@@ -34,7 +34,8 @@ LABELS = ("assistant", "tool_call", "observation", "patch", "outcome", "final") 
 SPOKEN = tuple(label for label in LABELS if label != "observation")
 ROLES = ("system", "user", "assistant", "tool")
 MAX_MESSAGES = 10_000
-FENCED = re.compile(r"^```(bash|sh|diff|patch)[ \t]*\n.*?^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_OPENS = re.compile(r"^```(bash|sh|diff|patch)[ \t]*\n", re.MULTILINE)
+_CLOSES = re.compile(r"^```[ \t]*$", re.MULTILINE)
 _OF_FENCE = {"bash": "tool_call", "sh": "tool_call", "diff": "patch", "patch": "patch"}
 
 
@@ -134,9 +135,8 @@ def of_characters(of: Conversation, said: Rendered, labels: Sequence[str]) -> np
             until = said.spans[span][1] if span < len(said.spans) else end
             if begin < (said.spans[span][0] if span < len(said.spans) else 0):
                 begin = end = said.spans[span][0]  # an empty message, found too early
-            for fence in FENCED.finditer(content):
-                code = _code(_OF_FENCE[fence[1]], labels)
-                found[begin + fence.start() : begin + fence.end()] = code
+            for kind, start, stop in _fences(content):
+                found[begin + start : begin + stop] = _code(_OF_FENCE[kind], labels)
             if message.get("tool_calls"):
                 found[end:until] = _code("tool_call", labels)
             if is_trace and number == last and not _acts(message):
@@ -160,8 +160,19 @@ def _acts(message: Mapping[str, Any]) -> bool:
     """Whether the assistant calls a tool in this message."""
     if message["role"] != "assistant":
         return False
-    fences = FENCED.finditer(message.get("content") or "")
-    return bool(message.get("tool_calls")) or any(x[1] in ("bash", "sh") for x in fences)
+    kinds = {kind for kind, _, _ in _fences(message.get("content") or "")}
+    return bool(message.get("tool_calls")) or not kinds.isdisjoint(("bash", "sh"))
+
+
+def _fences(content: str) -> Iterator[tuple[str, int, int]]:
+    """(language, begin, end) of each fenced block that closes. Reads each character twice at most,
+    also where many blocks open and none closes."""
+    place = 0
+    while (opens := _OPENS.search(content, place)) and (
+        closes := _CLOSES.search(content, opens.end())
+    ):
+        place = closes.end()
+        yield opens[1], opens.start(), place
 
 
 def _code(label: str, labels: Sequence[str]) -> int:

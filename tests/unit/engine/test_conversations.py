@@ -71,6 +71,12 @@ def test_the_parts_of_a_trace_with_tool_calls_in_the_shape_of_openai() -> None:
     assert "assistant" not in parts(silent)
 
 
+def test_a_block_that_never_closes_has_no_label_however_many_open() -> None:
+    said = "```bash\n" * 200_000
+    found = parts([{"role": "user", "content": "?"}, {"role": "assistant", "content": said}])
+    assert found.keys() == {"assistant"}
+
+
 def test_labels_that_nobody_asked_for_are_the_assistants_words() -> None:
     found = parts(TRACE, ())
     assert list(found) == ["assistant"]
