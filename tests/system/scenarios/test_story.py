@@ -648,8 +648,8 @@ def test_two_executions_under_one_preregistration_each_have_a_verdict(lab: Lab) 
     assert [result["state"] for result in results(lab)] == ["done", "done"]
     verdicts = [c for c in lab.comments(issue) if c.startswith("## ")]
     assert len(verdicts) == 2
-    assert f"receipt: #{pull} " in verdicts[0]
-    assert f"receipt: #{second} " in verdicts[1]
+    assert f"#{pull} shows the scores" in verdicts[0]
+    assert f"#{second} shows the scores" in verdicts[1]
     assert lab.labels(issue) == ["experiment: done"]
 
 
