@@ -337,7 +337,10 @@ class Doctor:
     def policy(self) -> str:
         """Whether anybody may run anything."""
         read = self._decided.policy
-        mend = f"Mend {lab_config.FOLDER} on the default branch; `regatta init` writes it anew."
+        mend = (
+            f"In {lab_config.FOLDER} on the default branch, rename or delete what nothing reads; "
+            "`regatta init` writes the other files anew."
+        )
         need(not read.problems, f"nobody may run anything: {'; '.join(read.problems)}.", mend)
         allowed = read.permitted("run")
         who = ", ".join([*(f"role {role}" for role in allowed.roles), *allowed.people])

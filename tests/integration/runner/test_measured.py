@@ -276,7 +276,7 @@ def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> Non
         "whose FLOPs the lab counts after the approval (at most 0.25 device-hours, as decl" in said
     )
     assert "This enters the track `tiny` for Ada (Regatta)" in said
-    assert "longer than 15 min, the lab stops it" in said
+    assert "longer than 15 min 0 s, the lab stops it" in said
 
 
 # ── Measured ─────────────────────────────────────────────────────────────────────────────────

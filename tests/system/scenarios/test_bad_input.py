@@ -364,7 +364,7 @@ def test_a_plan_that_waited_for_a_seal_is_made_when_the_thread_is_looked_at_agai
         (
             "So it is.",
             PREDICTIONS.replace("eval/bpb", "eval/loss", 1),
-            "`Predictions`, line 1, `metric`: must be `eval/bpb`",
+            "`Predictions`, line 1, `metric`: the lab measures no `eval/loss`; it measures",
         ),
         (
             "So it is.",

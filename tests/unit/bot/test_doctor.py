@@ -261,11 +261,16 @@ class World:
             r"`regatta init --repository lab/lab`",
             lambda _: self.labels.update(setup_init.labels()),
         )
+        yield r"rename or delete what nothing reads", lambda _: self.put_right()
         yield r"`regatta init`", lambda _: self.init()
         yield r"REGATTA_STORE name a folder", lambda _: self.change(store=self.private_folder())
         yield r"Start `regatta serve`", lambda _: setattr(self, "serves", True)
         yield r"`REGATTA_RECORDS_BRANCH=off`", lambda _: self.change(records_branch=False)
         yield r"Unsuspend it", lambda _: setattr(self, "suspended", None)
+
+    def put_right(self) -> None:
+        (self.checkout / ".github/regatta/track.yaml").unlink(missing_ok=True)
+        self.init()
 
     def _set_permissions(self, words: str) -> None:
         levels = {"Read-only": "read", "Read and write": "write"}
