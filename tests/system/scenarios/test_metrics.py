@@ -111,7 +111,7 @@ def test_predictions_about_any_metric_are_sealed_judged_and_shown(lab: Lab, tmp_
     ):
         words = page.read_text()
         assert "12.510 ± 0.014" in words, page
-        assert "bits per byte on `docs` in the validation text" in words, page
+        assert "bits per byte on <code>docs</code> in the validation text" in words, page
     run = (site / "runs" / f"{execution}.fast.s0.html").read_text()
     assert "<code>eval/news/bpb</code>" in run
     assert "2.680 to 2.720" in run
