@@ -1,6 +1,6 @@
 """A scripted agent on copies of Python's own library: its commands run, and their outputs are real.
 
-Each trace asks one thing about one file. The agent looks, sometimes edits and compiles, then answers.
+Each trace asks one thing about one file. The agent looks, may edit and compile, and answers.
 """
 
 import ast
@@ -19,6 +19,7 @@ Message = dict[str, str]
 
 def traces(config: dict[str, int], inputs: dict[str, Path], out: Path) -> None:
     """Writes `train.jsonl` and `validation.jsonl`, which share no file of the library."""
+    assert not inputs
     drawn = random.Random(config["seed"])
     files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     drawn.shuffle(files)
