@@ -89,7 +89,7 @@ class Whole(_Item):
 
 
 class Function(_Item):
-    """How does this function go on? In the form of HumanEval: `test` defines `check(candidate)`,
+    """What is the rest of this function? In the form of HumanEval: `test` defines `check(candidate)`,
     which raises if the function `candidate` is wrong."""
 
     task_id: Annotated[str, Field(max_length=200)] | None = None
