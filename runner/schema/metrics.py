@@ -48,7 +48,9 @@ WHATS = {
     "accuracy": What("", "", "higher", "share of right answers"),
     "accuracy_norm": What("", "", "higher", "share of right answers, by probability per byte"),
     "exact_match": What("", "", "higher", "share of answers that match exactly"),
-    "pass_at_1": What("", "", "higher", "share of tasks solved by the first answer"),
+    "pass_at_1": What("", "", "higher", "share of functions solved by one solution"),
+    "pass_at_10": What("", "", "higher", "share of functions solved by one of 10 solutions"),
+    "pass_at_100": What("", "", "higher", "share of functions solved by one of 100 solutions"),
     "choice_prob_norm": What("", "", "higher", "probability of the right choice among the choices"),
 }
 
