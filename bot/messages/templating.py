@@ -129,6 +129,8 @@ _jinja.globals.update(
     measures=measured.told,
     uploads=planned_steps.uploads,
     meaning=metrics.words,
+    asks=metrics.asks,
+    metrics_of=measured.named,
 )
 _jinja.filters.update(
     upto=lambda items, most: list(items)[:most],
