@@ -29,8 +29,8 @@ PLACES = {  # of the navigation
     "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
     "compare.html": "Compare",
-    "entries.html": "Entries",
-    "audit.html": "Audit",
+    "entries.html": "Speedrun entries",
+    "audit.html": "Checks of entries",
 }
 
 
