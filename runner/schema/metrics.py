@@ -28,6 +28,8 @@ BPB = "eval/bpb"
 OUTPUT_NORM = "weights/output_norm"  # Frobenius norm of the output matrix of the lab's Decoder
 MEASURED = "measured.json"  # in the output of a step of the lab that measures models
 
+CURVES = "curves.json"  # in the output of an `evaluate` step: {label: {step: score of `BPB`}}
+
 Direction = Literal["lower", "higher"]
 
 
@@ -170,7 +172,8 @@ def score(
 
 
 def written(measured: Mapping[str, Mapping[str, Score | None]]) -> bytes:
-    """The content of `measured.json`: {label: {metric: score}}, without scores that are None."""
+    """The content of `measured.json`: {label: {metric: score}}, without scores that are None; of
+    `curves.json` likewise."""
     return to_json(
         {
             label: {name: one.model_dump(mode="json") for name, one in of.items() if one}
