@@ -21,7 +21,8 @@ from runner.schema import metrics
 from runner.spec import task_items
 from runner.spec.benchmarks import measures
 from runner.spec.task_items import BadTask, Choice, Whole, items_of
-from runner.worker.builtin import benchmark, item_tokens, solution_tests, task_scores
+from runner.worker import solution_boxes
+from runner.worker.builtin import benchmark, item_tokens, task_scores
 from runner.worker.builtin.answers import PROBES, _FromLogits, check_vocabulary
 from runner.worker.builtin.made_tasks import made
 from runner.worker.builtin.plain_values import decode, encode
@@ -170,7 +171,7 @@ def test_solutions_are_drawn_with_a_seed_each_and_end_where_the_function_does() 
 def test_a_solution_passes_by_the_word_that_the_examiner_alone_knows(
     said: bytes, code: int, why: str | None
 ) -> None:
-    assert solution_tests.verdict(said, "mine", bubblewrap.Ended(code)) == why
+    assert solution_boxes.verdict(said, "mine", bubblewrap.Ended(code)) == why
 
 
 VALUES = [
