@@ -158,7 +158,9 @@ def test_solutions_are_drawn_and_tested_in_boxes_of_their_own(tmp_path: Path) ->
     )
     plan = planner.plan_folder(folder, store := Store(tmp_path / "store"))
     # With an own loss, such a step runs in a box; but in a box there can be no other.
-    out = made(store, plan, terms=executor.Terms("bubblewrap"))["benchmarks"].folder
+    found = made(store, plan, terms=executor.Terms("bubblewrap"))["benchmarks"]
+    out, isolation = found.folder, found.manifest.receipt["isolation"]
+    assert isolation == f"{bubblewrap.version()}, for each solution; no other own code ran"
     [scores] = json.loads((out / "measured.json").read_text()).values()
     assert scores.keys() == set(measures(plan.steps["benchmarks"].config))
     assert scores["task/one/pass_at_1"] == {
