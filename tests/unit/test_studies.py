@@ -34,7 +34,7 @@ def kept(study: Path) -> tuple[Store, Execution, Result, Preregistration]:
 
 
 def test_there_are_studies() -> None:
-    assert len(STUDIES) >= 4
+    assert len(STUDIES) >= 1
 
 
 @each

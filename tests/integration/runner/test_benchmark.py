@@ -185,6 +185,7 @@ def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
     [
         ("[clozee]", "there is no task `clozee`.*; did you mean `cloze`?"),
         ("[]", "there is no task; write"),
+        ("[gym/../x]", "there is no task `gym/../x`; .* gym/<dataset of reasoning-gym>"),
         ("[../sky.jsonl]", "there is no task `../sky.jsonl`"),
         ("[a/humaneval.jsonl]", "`humaneval` is a task of the lab; rename the file"),
         ("[Sky.jsonl]", "`Sky` would be a part of metrics' names"),
