@@ -35,7 +35,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
                 text = declared.read_text()
                 for name, value in SMALLER.items():
                     text = re.sub(rf"\b{name}: \d+", f"{name}: {value}", text)
-                declared.write_text(text)
+                declared.write_text(re.sub(r"\bseeds: \[.*?\]", "seeds: [0]", text))
             ended = subprocess.run(
                 line, shell=True, cwd=clone, env=environment, capture_output=True, text=True
             )
