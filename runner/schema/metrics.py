@@ -28,6 +28,8 @@ BPB = "eval/bpb"
 OUTPUT_NORM = "weights/output_norm"  # Frobenius norm of the output matrix of the lab's Decoder
 MEASURED = "measured.json"  # in the output of a step of the lab that measures models
 
+CURVES = "curves.json"  # in the output of an `evaluate` step: {label: {step: score of `BPB`}}
+
 Direction = Literal["lower", "higher"]
 
 
@@ -46,7 +48,9 @@ WHATS = {
     "accuracy": What("", "", "higher", "share of right answers"),
     "accuracy_norm": What("", "", "higher", "share of right answers, by probability per byte"),
     "exact_match": What("", "", "higher", "share of answers that match exactly"),
-    "pass_at_1": What("", "", "higher", "share of tasks solved by the first answer"),
+    "pass_at_1": What("", "", "higher", "share of functions solved by one solution"),
+    "pass_at_10": What("", "", "higher", "share of functions solved by one of 10 solutions"),
+    "pass_at_100": What("", "", "higher", "share of functions solved by one of 100 solutions"),
     "choice_prob_norm": What("", "", "higher", "probability of the right choice among the choices"),
 }
 
@@ -168,7 +172,8 @@ def score(
 
 
 def written(measured: Mapping[str, Mapping[str, Score | None]]) -> bytes:
-    """The content of `measured.json`: {label: {metric: score}}, without scores that are None."""
+    """The content of `measured.json`: {label: {metric: score}}, without scores that are None; of
+    `curves.json` likewise."""
     return to_json(
         {
             label: {name: one.model_dump(mode="json") for name, one in of.items() if one}

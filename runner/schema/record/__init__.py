@@ -75,4 +75,5 @@ from runner.schema.record.results import Result as Result
 from runner.schema.record.results import Run as Run
 from runner.schema.record.results import Upload as Upload
 from runner.schema.record.results import Used as Used
+from runner.schema.record.results import Validated as Validated
 from runner.schema.record.results import Verdict as Verdict

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
+from engine.config.schema import EvalConfig, ModelConfig, TrainConfig, snapshots
 from runner.lib.base_record import Record, Sha256
 from runner.lib.format import natural
 from runner.schema import lab_config
@@ -124,6 +124,12 @@ class PlannedStep(Record):
     def afresh(self, execution: str) -> "PlannedStep":
         """The same step with an output place of this execution alone, so that nothing is reused."""
         return self.model_copy(update={"store": f"{self.store}{AFRESH}{execution}"})
+
+    @property
+    def snapshots(self) -> range:
+        """The steps of the run that it trains after which it keeps the parameters."""
+        recipe = self.config["train"] if self.do == "train" else {}
+        return snapshots(recipe.get("evaluate_every"), recipe.get("num_train_steps", 0))
 
     def run(self, name: str) -> tuple[str, int] | None:
         """The (arm, seed) that this step trains, given its `name`; None if it trains nothing."""
