@@ -244,7 +244,7 @@ def test_a_template_that_loops_or_grows_is_stopped(loop: str) -> None:
     begun, asked = time.monotonic(), [{"role": "user", "content": "a"}]
     template = f"{{% generation %}}{loop}{{% endgeneration %}}"
     with (
-        template_child.renderer(template, "") as render,
+        template_child.renderer(template) as render,
         pytest.raises(BadTemplate, match=r"10 seconds or 1024 MB|MemoryError"),
     ):
         render(asked, None)
