@@ -10,10 +10,11 @@ from typing import Any
 import jax
 import safetensors.numpy
 
+from engine.data import chat_template
 from engine.data.tokenize import Tokenizer
 from engine.training import pretrained
 from engine.training.digest import leaves
-from engine.training.export import CHAT_TEMPLATE, CannotExchange, export
+from engine.training.export import CannotExchange, export
 from runner.spec.step_types import KEPT
 from runner.store import digests
 from runner.worker.builtin import chat, model_card, tokens, trained
@@ -104,4 +105,4 @@ def take_in(folder: Path, out: Path, seq_len: int | None) -> None:
     if tokenizer := pretrained.read_tokenizer(folder):
         tokens.write_tokenizer(tokenizer, out)
     if (template := pretrained.read_chat_template(folder)) is not None:
-        (out / CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+        (out / chat_template.FILE).write_text(template, encoding="utf-8")

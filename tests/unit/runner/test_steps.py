@@ -103,6 +103,10 @@ def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
         ("  a: {do: tokenize, config: {source: stdlib, tokenizer: bpe, vocab_size: 300, "
          "special_tokens: [<a>, <b>, <a>]}}\n", 4,
          "steps.a.config.special_tokens", "the tokenizer has `<a>` already"),
+        (f"  t: {{do: m:f}}\n  b: {{do: train, inputs: {{tokens: t}}, config: {{train: {TRAIN}, "
+         "own: {model: 'm:F'}, model: {seq_len: 16}}}\n  a: {do: export, inputs: {models: b, "
+         "tokens: t}}\n", 6, "steps.a.inputs.models", "`b` trains the own model `m:F`, and "
+         "`transformers` has no code for it"),
         (f"{TEXTS}  a: {{do: generate, inputs: {{models: model, tokens: t}}, config: "
          "{chats: [[{role: user, content: hi}]]}}\n", 6,
          "steps.a.config.chats", "`model` is not trained on conversations, so it has no chat"),
