@@ -13,7 +13,7 @@ from bot.setup.init import labels
 from runner.cli.commands import App
 from runner.cli.ending import stopping
 from runner.cli.main import app
-from runner.cli.options import TheJobs, TheStore
+from runner.cli.options import EXPERIMENTS, TheJobs, TheStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,14 +85,18 @@ def build(
         ),
     ] = "",
 ) -> None:
-    """Build the leaderboard and its pages from the records."""
+    """Build the leaderboard and its pages from the records.
+
+    The records in experiments/*/records (`regatta store keep`) are shown with those of the store.
+    """
     from bot.site.pages import build as pages_build
     from runner.publish import signing
     from runner.schema import lab_config
     from runner.store.store import Store, StoreError
 
     with stopping(StoreError, pages_build.SiteError, signing.BadKey):
-        opened = Store(store, jobs=jobs, make=False)
+        kept = sorted(path.parent for path in EXPERIMENTS.glob("*/records/store.json"))
+        opened = Store(store, jobs=jobs, also=kept, make=False)
         signs = signing.read_key(key) if key else None
         pages_build.build(
             opened,

@@ -14,9 +14,9 @@ message, of the user, is what came of it.
 | outcome | a message with `"label": "outcome"`, such as the result of tests |
 | observation | a message of a tool, or the user's message after an action |
 
-An observation is trained on only if asked for, because the assistant does not say it. A message may
-name its own `label`. Everything else, such as the system's words and headers, has none. Only labels
-that were asked for are given; other words of the assistant are `assistant`.
+An observation or an outcome is trained on only if asked for, because the assistant does not say it.
+A message may name its own `label`. Everything else, such as the system's words and headers, has
+none. Only labels that were asked for are given; other words of the assistant are `assistant`.
 """
 
 import json
@@ -31,7 +31,8 @@ from engine.data.lab_texts import BadText
 from engine.data.tokenize import Tokenizer
 
 LABELS = ("assistant", "tool_call", "observation", "patch", "outcome", "final")  # 1, 2, … in stores
-SPOKEN = tuple(label for label in LABELS if label != "observation")
+# What is trained on unless others are asked for: what the assistant says.
+SPOKEN = tuple(label for label in LABELS if label not in ("observation", "outcome"))
 ROLES = ("system", "user", "assistant", "tool")
 MAX_MESSAGES = 10_000
 _OPENS = re.compile(r"^```(bash|sh|diff|patch)[ \t]*\n", re.MULTILINE)
@@ -151,7 +152,7 @@ def of_characters(of: Conversation, said: Rendered, labels: Sequence[str]) -> np
             found[begin:end] = _code(label, labels) if label else 0
             place, acted = end, acted and role == "tool"
     # What the assistant did not say cannot have its label.
-    not_said = ~spoken & np.isin(found, [LABELS.index(x) + 1 for x in SPOKEN if x != "outcome"])
+    not_said = ~spoken & np.isin(found, [LABELS.index(x) + 1 for x in SPOKEN])
     found[not_said] = 0
     return found
 
@@ -179,7 +180,7 @@ def _code(label: str, labels: Sequence[str]) -> int:
     """The number of a label; that of `assistant` or 0 for one that was not asked for."""
     if label in labels:
         return LABELS.index(label) + 1
-    return LABELS.index("assistant") + 1 if label in SPOKEN and label != "outcome" else 0
+    return LABELS.index("assistant") + 1 if label in SPOKEN else 0
 
 
 def of_tokens(labels_C: np.ndarray, places_N2: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""`regatta store ls | du | gc`: lists a store, measures it, and frees space.
+"""`regatta store ls | du | keep | gc`: lists a store, measures it, copies records, and frees space.
 
-The store is a folder or gs://bucket/prefix. None of these creates one, and only `gc --yes` changes
-anything. Exit codes: 0 done, 1 failed, 2 bad input.
+The store is a folder or gs://bucket/prefix. None of these creates one or changes anything, except
+for `keep`, which makes the folder that it copies to, and `gc --yes`.
+Exit codes: 0 done, 1 failed, 2 bad input.
 """
 
 import time
@@ -9,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,17 +18,18 @@ from rich.console import Console
 from rich.filesize import decimal as size
 from rich.table import Table
 
-from runner.cli import tables
+from runner.cli import options, tables
 from runner.cli.commands import App
 from runner.cli.ending import print_json, stop, stopping
-from runner.cli.options import AsJson, TheJobs, TheStore
+from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
+from runner.history import kept_records
 from runner.store import gc
 from runner.store.store import Entry, Store, StoreError
 
 BAR = 20  # length of the longest bar in characters
 FIGURES = ("files", "size", "pieces")  # right-aligned columns
 
-app = App(help="List, measure and clean up the store.", no_args_is_help=True)
+app = App(help="List, measure, copy from and clean up the store.", no_args_is_help=True)
 
 TheFolder = Annotated[str, typer.Argument(metavar="[FOLDER]", help="Of the store; all of it.")]
 
@@ -114,6 +117,26 @@ def collect(
     elif going:
         freed = size(sum(piece.size for piece in going))
         print(f"{freed} freed." if yes else "Nothing was freed. Use --yes to free it.")
+
+
+@app.command()
+def keep(
+    execution: TheExecution,
+    folder: Annotated[
+        Path, typer.Argument(help="Where to copy them, such as experiments/NAME/records.")
+    ],
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+) -> None:
+    """Copy an execution's records, without outputs, to a folder of a repository.
+
+    `regatta site build` shows what it finds in experiments/*/records beside the store's executions.
+    """
+    opened = _open(store, jobs)
+    with stopping(StoreError):
+        name = options.execution(opened, execution).id
+        copied = kept_records.copy(opened, name, Store(folder))
+    print(f"{folder} has {copied} records of {name}.")
 
 
 def _show(going: Iterable[gc.Piece], staying: Iterable[gc.Piece]) -> None:

@@ -34,11 +34,11 @@ from runner.isolation import cgroups, resource_watch, seccomp
 from runner.isolation.resource_watch import USUAL as USUAL
 from runner.isolation.resource_watch import Hidden
 from runner.isolation.resource_watch import Limits as Limits
-from runner.lib import paths, process_tree
+from runner.lib import human_eval, paths, process_tree
 from runner.lib.paths import LAB as LAB
 
-# Tracks are scored on the lab's own text, which contains the bot's files.
-HIDDEN = (LAB / "engine/data/texts", LAB / "bot")
+# Tracks are scored on the lab's own text, which contains the bot's files; benchmarks on HumanEval.
+HIDDEN = (LAB / "engine/data/texts", LAB / "bot", *filter(None, [human_eval.folder()]))
 OWN = Path("/own")  # the same in every box, so that the path reveals nothing
 LIBRARIES = ("site-packages", "dist-packages")
 SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr")  # below /

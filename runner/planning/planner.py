@@ -14,7 +14,14 @@ from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
 from runner.lib.paths import LAB
 from runner.lib.problems import BadExperiment, Problem
-from runner.planning import code_digest, cost, planned_steps, prediction_checks, subset
+from runner.planning import (
+    code_digest,
+    cost,
+    planned_steps,
+    prediction_checks,
+    subset,
+    task_sources,
+)
 from runner.planning.planned_steps import is_known
 from runner.schema import lab_config
 from runner.schema.record import (
@@ -24,7 +31,7 @@ from runner.schema.record import (
     PlannedStep,
     Preregistration,
 )
-from runner.spec import declaration, ladder, task_items
+from runner.spec import declaration, ladder
 from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
 from runner.spec.step_types import SOURCED
@@ -241,4 +248,4 @@ def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
         text = planned_steps.text(folder, step.config["source"])
         return {"train": text.train, "validation": text.validation}
     files = step.config["files"]
-    return {f"{name_of(task)}{FILE}": task_items.read(folder / task) for task in files}
+    return {f"{name_of(task)}{FILE}": task_sources.content(task, folder) for task in files}

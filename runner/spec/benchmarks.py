@@ -13,12 +13,17 @@ from runner.spec.task_items import Kind, is_path_below
 
 # Tasks without a file: they are made of the validation text (`runner.worker.builtin.made_tasks`).
 MADE: dict[str, Kind] = {"cloze": "choice", "lexical-choice": "choice"}
+# Tasks whose items a package of this machine has (`runner.planning.task_sources`).
+HUMANEVAL = "humaneval"
+PACKAGED: dict[str, Kind] = {HUMANEVAL: "function"}
 FILE = ".jsonl"
 NAME = r"[a-z0-9_.-]{1,50}"  # of a task, in the names of its metrics
+OF_THE_LAB = (*MADE, *PACKAGED)
 METRICS: dict[Kind, tuple[str, ...]] = {
     "choice": ("accuracy", "accuracy_norm", "bpb", "choice_prob_norm"),
     "answer": ("exact_match", "bpb"),
     "text": ("bpb",),
+    "function": ("bpb",),
 }
 
 
@@ -28,17 +33,19 @@ def name_of(task: str) -> str:
 
 
 def _task(task: str) -> str:
-    if task in MADE:
+    if task in OF_THE_LAB:
         return task
     if not task.endswith(FILE) or not is_path_below(task):
         raise refusal(
             "there is no task `{task}`; there are {known}, or name a {file} file of the "
             "experiment's folder{near}",
             task=task,
-            known=" and ".join(MADE),
+            known=", ".join(OF_THE_LAB),
             file=FILE,
-            near=near(task, MADE),
+            near=near(task, OF_THE_LAB),
         )
+    if name_of(task) in OF_THE_LAB:
+        raise refusal("`{name}` is a task of the lab; rename the file", name=name_of(task))
     if not re.fullmatch(NAME, name_of(task)):
         raise refusal(
             "`{name}` would be a part of metrics' names; call the file with at most 50 of a-z, "
@@ -127,8 +134,8 @@ class Benchmark(Config):
         default=(),
         max_length=50,
         strict=False,
-        description="cloze and lexical-choice, which are made of the validation text, and .jsonl "
-        "files of the experiment's folder",
+        description="cloze and lexical-choice, which are made of the validation text; humaneval; "
+        "and .jsonl files of the experiment's folder",
     )
     items: Count = Field(
         default=500, le=100_000, description="of each task, the most; of a file, the first"
@@ -149,7 +156,7 @@ class Benchmark(Config):
 def measures(config: Mapping[str, Any]) -> Iterator[str]:
     """The metrics that a step may measure, from its configuration in the plan. Of tasks of lm_eval,
     and of files that the plan has not read yet: those of any kind of item."""
-    kinds = MADE | {task: file["kind"] for task, file in config["files"].items()}
+    kinds = MADE | PACKAGED | {task: file["kind"] for task, file in config["files"].items()}
     of_any = tuple(dict.fromkeys(what for of in METRICS.values() for what in of))
     for task in config["tasks"]:
         for what in METRICS[kinds[task]] if task in kinds else of_any:

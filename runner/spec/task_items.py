@@ -4,6 +4,8 @@ kind, which its keys tell:
     {"context": "The sky is", "choices": [" blue", " green"], "answer": 0}   a choice
     {"prompt": "2 + 3 =", "answer": "5"}                                     an answer to write
     {"text": "Any text."}                                                    a text to predict
+    {"prompt": "def f(x):\\n", "canonical_solution": "    return x\\n",         a function to write
+     "test": "def check(candidate):\\n    assert candidate(1) == 1\\n", "entry_point": "f"}
 
 Texts, choices and answers follow their context without a space in between."""
 
@@ -28,7 +30,7 @@ MAX_FILE = 16 << 20  # bytes
 MAX_ITEMS = 100_000
 MAX_LINE = 1 << 20  # bytes
 
-Kind = Literal["choice", "answer", "text"]
+Kind = Literal["choice", "answer", "text", "function"]
 Text = Annotated[str, Field(min_length=1, max_length=200_000)]
 
 
@@ -86,8 +88,24 @@ class Whole(_Item):
     text: Text
 
 
-Item = Choice | Answer | Whole
-KINDS: dict[Kind, type[_Item]] = {"choice": Choice, "answer": Answer, "text": Whole}
+class Function(_Item):
+    """How does this function go on? In the form of HumanEval: `test` defines `check(candidate)`,
+    which raises if the function `candidate` is wrong."""
+
+    task_id: Annotated[str, Field(max_length=200)] | None = None
+    prompt: Text  # the beginning of a Python module, up to the function's body
+    entry_point: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]  # its name
+    canonical_solution: Text  # the body
+    test: Text
+
+
+Item = Choice | Answer | Whole | Function
+KINDS: dict[Kind, type[_Item]] = {
+    "choice": Choice,
+    "answer": Answer,
+    "text": Whole,
+    "function": Function,
+}
 
 
 def read(path: Path) -> bytes:
@@ -124,7 +142,8 @@ def items_of(data: bytes, file: str) -> tuple[Kind, list[Any]]:
         if this is None:
             raise BadTask(
                 f"{where}: an item is an object with `context`, `choices` and `answer`, with "
-                "`prompt` and `answer`, or with `text`; write one of them"
+                "`prompt` and `answer`, with `text`, or with `prompt`, `entry_point`, "
+                "`canonical_solution` and `test`; write one of them"
             )
         if kind not in (None, this):
             raise BadTask(
@@ -152,6 +171,8 @@ def _kind(value: object) -> Kind | None:
     keys = value.keys() if isinstance(value, dict) else set()
     if "choices" in keys:
         return "choice"
+    if "test" in keys:
+        return "function"
     if "prompt" in keys:
         return "answer"
     return "text" if "text" in keys else None

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,12 @@ class Store:
     """A store on local disk or in a bucket. Names are relative, with `/`, and below the root."""
 
     def __init__(
-        self, place: Path | str, *, jobs: Path | str | None = None, make: bool = True
+        self,
+        place: Path | str,
+        *,
+        jobs: Path | str | None = None,
+        also: Sequence[Path | str] = (),
+        make: bool = True,
     ) -> None:
         """Open the store in the folder or at the gs:// URL `place`; create it if it is missing and
         `make`.
@@ -51,15 +56,21 @@ class Store:
         With `jobs`, everything that jobs read and write is in that other place, and it is their
         store: their identity needs no right to `place`, where the records are.
 
+        `also`: other stores, which are only read. What this store lacks is read from the first of
+        them that has it, and lists show the files of all.
+
         Raises StoreError if it cannot be used, or is missing and not to be made.
         """
         self._seen: dict[str, bytes] = {}
         self._seen_bytes = 0
-        self._lab = self._jobs = files = _files(place)
+        self._also: tuple[Disk | Bucket, ...] = tuple(Store(one, make=False)._lab for one in also)
+        files = _files(place)
+        self._lab: Disk | Bucket = files
+        self._jobs: Disk | Bucket = files
         if make and isinstance(files, Disk):
             files.make()  # a write, so that a disk without hard links fails now
             self._mint()
-        elif self.read("store.json") is None:
+        elif not files.get("store.json", io.BytesIO()):
             if not make:
                 raise NoStore(f"There is no store at {self.root}; {ELSEWHERE}.")
             self._mint()
@@ -97,7 +108,11 @@ class Store:
     def _parts(self, folder: str) -> "Iterable[Disk | Bucket]":
         """The places that may have a part of `folder`."""
         both = dict.fromkeys((self._lab, self._jobs))
-        return both if folder in ("", "leases") else (self._part(folder),)
+        return (*(both if folder in ("", "leases") else (self._part(folder),)), *self._also)
+
+    def is_from_another(self, name: str) -> bool:
+        """Whether only a store of `also` has this file."""
+        return bool(self._also) and not self._part(name).get(name, io.BytesIO(), most=1)
 
     def url(self, name: str) -> str:
         """The place of `name` for TensorStore and `engine.data.token_store`: a path or a gs://
@@ -140,7 +155,7 @@ class Store:
         """Like `read`, or at most `most` bytes from `start` on, or the last `-start` bytes; without
         cache."""
         into = io.BytesIO()
-        if not self._part(name).get(name, into, most, start):
+        if not any(x.get(name, into, most, start) for x in (self._part(name), *self._also)):
             return None
         return into.getvalue()[start:] if start < 0 else into.getvalue()  # a bucket may send more
 
@@ -161,7 +176,7 @@ class Store:
         seen = set()
         for part in self._parts(folder):
             for entry in part.walk(folder, deep):
-                belongs = part is (self._jobs if JOBS.match(entry.name) else self._lab)
+                belongs = part is self._part(entry.name) or part in self._also
                 if entry.name not in seen and (entry.folder or belongs):
                     seen.add(entry.name)
                     yield entry

@@ -23,7 +23,7 @@ class Lab:
 
     entries: tuple[Entry, ...]  # newest first
     wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
-    repositories: dict[int, str]  # names by id, as far as executions contain them
+    repositories: dict[int, str]  # names by id, as far as this store's executions contain them
     tracks: Mapping[str, Track]  # of the lab, by name
     left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with the problem
 
@@ -129,8 +129,18 @@ def read_lab(
         if (seal := read_seal(store, int(repository), int(issue)))
     }
     memory = remembered or Memory()
+    found = memory.entries(store)
+    # The newest name of a repository counts.
+    repositories = {
+        origin.repository: origin.repository_name
+        for entry in sorted(found, key=lambda entry: entry.execution.at)
+        if (origin := entry.execution.origin) and not _is_kept(store, entry)
+    }
     entries = sorted(
-        (one.under(seals.get(one.asked) if one.asked else None) for one in memory.entries(store)),
+        (
+            one.under(seals.get(one.asked) if one.asked else None)
+            for one in (_linked(one, repositories) for one in found)
+        ),
         key=lambda entry: (entry.execution.at, entry.execution.id),
         reverse=True,
     )
@@ -139,12 +149,23 @@ def read_lab(
     return Lab(
         entries=tuple(entries),
         wishlist=tuple(sorted(wished, key=lambda seal: (seal.at, seal.issue), reverse=True)),
-        # The newest entry comes first, and a repository's newest name counts.
-        repositories={
-            origin.repository: origin.repository_name
-            for entry in reversed(entries)
-            if (origin := entry.execution.origin)
-        },
+        repositories=repositories,
         tracks=lab_config.defaults().tracks if tracks is None else tracks,
         left_out=memory.unread,
     )
+
+
+def _is_kept(store: Store, entry: Entry) -> bool:
+    return store.is_from_another(f"records/executions/{entry.execution.id}/execution.json")
+
+
+def _linked(entry: Entry, repositories: Mapping[int, str]) -> Entry:
+    """The entry without the name of its repository, if that is not one of the lab's: readers may
+    not find its threads."""
+    origin = entry.execution.origin
+    if origin is None or origin.repository in repositories:
+        return entry
+    execution = entry.execution.model_copy(
+        update={"origin": origin.model_copy(update={"repository_name": ""})}
+    )
+    return entry.model_copy(update={"execution": execution})

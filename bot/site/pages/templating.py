@@ -104,7 +104,8 @@ def _templates(
         return f"{host}/{quote(repository)}/{kind}/{number}" if host and repository else None
 
     def commit(origin: record.Origin) -> str | None:
-        return f"{host}/{quote(origin.repository_name)}/commit/{origin.commit}" if host else None
+        name = quote(origin.repository_name)
+        return f"{host}/{name}/commit/{origin.commit}" if host and name else None
 
     pages.globals.update(
         compared=compared,

@@ -55,7 +55,7 @@ def row_of(row: Row) -> dict[str, Any]:
         "hardware_flops": vars(row.spent) if row.spent else None,
         "execution_seconds": entry.result.seconds if entry.result else None,
         "at": entry.execution.at.isoformat(),
-        "repository": origin.repository_name if origin else None,
+        "repository": origin.repository_name or None if origin else None,
         "pull": origin.pull if origin else None,
         "commit": origin.commit if origin else None,
         "fingerprint": entry.plan.fingerprint,

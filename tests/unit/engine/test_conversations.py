@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.data.chat_template import BadTemplate, check, end_of_turn, rendered, with_tokens
 from engine.data.chat_templates import CHATML, LLAMA3, TEMPLATES
-from engine.data.conversations import LABELS, conversations, encoded, of_characters
+from engine.data.conversations import LABELS, SPOKEN, conversations, encoded, of_characters
 from engine.data.lab_texts import BadText
 from engine.data.packing import PackedRows
 from engine.data.token_store import TokenStore, validation_windows
@@ -59,6 +59,14 @@ def test_the_parts_of_a_trace_in_the_shape_of_swe_zero(template: str) -> None:
         "outcome": "2 tests passed",
         "final": f"It is mended.{end}",
     }
+
+
+@pytest.mark.parametrize("labels", [(), ALL])
+def test_what_is_trained_on_without_asking_is_what_the_assistant_says(labels) -> None:
+    found = parts(TRACE, labels=labels)
+    trained = "".join(text for label, text in found.items() if label in SPOKEN)
+    said = [one["content"] for one in TRACE if one["role"] == "assistant"]
+    assert sorted(trained) == sorted("".join(f"{content}<|im_end|>" for content in said))
 
 
 def test_the_parts_of_a_trace_with_tool_calls_in_the_shape_of_openai() -> None:

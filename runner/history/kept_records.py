@@ -1,0 +1,41 @@
+"""The records of an execution as a small store, to keep beside its declaration in a repository."""
+
+from collections.abc import Iterator
+
+from runner.schema import record
+from runner.store.store import Store, StoreError
+
+
+def copy(store: Store, execution: str, to: Store) -> int:
+    """Copy the records of an execution to another store: its events, runs and replays, and where it
+    comes from a pull request its preregistration, plans and approvals. Outputs stay. Returns how
+    many files that other store now has of it.
+
+    Raises StoreError if there is no such execution, or the other store has one of these files with
+    other bytes.
+    """
+    found = record.require(store, f"executions/{execution}/execution", record.Execution)
+    files = [file.name for folder in _folders(found) for file in store.walk(f"records/{folder}")]
+    files += (f"records/runs/{execution}.{record.run_name(*run)}.json" for run in found.plan.runs())
+    copied = 0
+    for name in files:
+        data = store.peek(name)
+        if data is None:  # a run that has not ended
+            continue
+        if not to.create(name, data) and to.peek(name) != data:
+            raise StoreError(
+                f"{to.root}/{name} is there with other bytes, and no record is ever changed; keep "
+                "the records in another folder."
+            )
+        copied += 1
+    return copied
+
+
+def _folders(execution: record.Execution) -> Iterator[str]:
+    yield f"executions/{execution.id}"
+    yield f"replays/{execution.id}"
+    if origin := execution.origin:
+        yield f"plans/{origin.repository}/{origin.pull}"
+        yield f"approvals/{origin.repository}/{origin.pull}"
+        if execution.plan.preregistration:
+            yield f"preregistrations/{origin.repository}/{execution.plan.preregistration}"

@@ -1,0 +1,81 @@
+"""Records that are kept beside a declaration, and the site that shows them with a store's."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bot.cli.main import app
+from runner.schema import record
+from runner.store.store import Store
+from tests import synthetic
+
+ISSUE = 7
+BESIDE = Path("experiments/warm/records")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with two stores, `theirs` with a preregistered execution and `ours` without."""
+    monkeypatch.chdir(tmp_path)
+    theirs, ours = Store("theirs"), Store("ours")
+    seal = synthetic.preregister(theirs, ISSUE)
+    asked = synthetic.plan(predictions=seal.predictions, preregistration=ISSUE)
+    synthetic.finish(theirs, synthetic.execution(asked, "theirs"), synthetic.PLAIN)
+    synthetic.finish(theirs, synthetic.execution(synthetic.plan(), "other", pull=3), {})
+    of = synthetic.execution(synthetic.plan(title="Ours"), "ours", pull=4)
+    home = of.origin.model_copy(update={"repository": 8, "repository_name": "our/lab"})
+    synthetic.finish(ours, of.model_copy(update={"origin": home}), synthetic.PLAIN)
+    return tmp_path
+
+
+def ask(*words: object) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def refused(*words: object) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code != 0
+    return " ".join(done.output.split())
+
+
+ID, OURS = record.execution_id("theirs"), record.execution_id("ours")
+KEEP = ("store", "keep", ID, BESIDE, "--store", "theirs")
+
+
+def test_a_site_shows_kept_records_with_those_of_its_store(here: Path) -> None:
+    ask(*KEEP)
+    ask("site", "build", "--store", "ours", "--out", "site")
+    assert {path.name for path in (here / "site/executions").iterdir()} == {ID, OURS}
+    page = (here / f"site/experiments/{synthetic.REPOSITORY}-{ISSUE}.html").read_text()
+    assert "confirmed" in page or "refuted" in page
+    assert "/our/lab/pull/4" in (here / f"site/executions/{OURS}/index.html").read_text()
+    written = "".join(path.read_text() for path in (here / "site").rglob("*.html"))
+    assert synthetic.REPOSITORY_NAME not in written  # readers may not find its threads
+
+
+def test_what_is_kept_is_one_execution_with_its_seal_and_nothing_is_written_to_the_store(
+    here: Path,
+) -> None:
+    before = sorted(here.glob("ours/**/*"))
+    ask(*KEEP)
+    ask("site", "build", "--store", "ours", "--out", "site")
+    assert sorted(here.glob("ours/**/*")) == before
+    kept = {file.name for file in Store(BESIDE).walk("records")}
+    theirs = {file.name for file in Store("theirs").walk("records")}
+    assert kept == {name for name in theirs if record.execution_id("other") not in name}
+    assert f"records/preregistrations/{synthetic.REPOSITORY}/{ISSUE}/1.json" in kept
+
+
+def test_keeping_twice_changes_nothing_and_another_file_is_never_replaced(here: Path) -> None:
+    assert ask(*KEEP) == ask(*KEEP)
+    result = here / BESIDE / f"records/executions/{ID}/result.json"
+    result.write_bytes(result.read_bytes() + b" ")
+    assert "other bytes" in refused(*KEEP)
+
+
+def test_an_execution_that_is_not_there_makes_no_folder(here: Path) -> None:
+    assert "x0000" in refused("store", "keep", "x0000", BESIDE, "--store", "theirs")
+    assert not (here / BESIDE).exists()
