@@ -26,7 +26,9 @@ def line(thread: Thread, ran: Ran) -> str | None:
     if said.id is None:
         return None
     address = f"{thread.url}/raw/{said.note}/{ran.execution.id}.png"
-    return f"![Training loss of every run over tokens]({address})"
+    scored = any(run.validation for run in ran.runs)
+    more = ", and bits per byte on the validation text" if scored else ""
+    return f"![Training loss of every run over tokens{more}]({address})"
 
 
 def rules(thread: Thread, ran: Ran, words: str | None) -> Iterator[Action]:

@@ -19,6 +19,12 @@ from engine.config.phases import SCHEDULE, Phase, filled_in
 
 DECAY = 0.2  # of wsd, by default
 GUARD_WINDOW = 64  # how many good steps define what a spike is
+MAX_SNAPSHOTS = 64  # of a run
+
+
+def snapshots(every: int | None, steps: int) -> range:
+    """The steps of a run of so many after which `evaluate_every` keeps its parameters."""
+    return range(every, steps, every) if every else range(0)
 
 
 class TrainConfig(Config):
@@ -105,6 +111,12 @@ class TrainConfig(Config):
         exclude_if=lambda kept: not kept,  # old records have no such key
         description="also write the optimizer's moments, so that a later run can continue with "
         "them; they take twice the room of the parameters",
+    )
+    evaluate_every: Count | None = Field(
+        default=None,
+        exclude_if=lambda every: every is None,  # old records have no such key
+        description="also keep a snapshot of the parameters every so many steps, at most 64 in a "
+        "run. `evaluate` scores them, too, which gives the validation curve",
     )
     phases: tuple[Phase, ...] = Field(
         default=(),
@@ -209,12 +221,36 @@ class TrainConfig(Config):
     def _every_tenth(cls, every: Any, info: ValidationInfo) -> Any:
         return max(1, info.data.get("num_train_steps", 1) // 10) if every is None else every
 
+    @field_validator("evaluate_every")
+    @classmethod
+    def _snapshots_are_few(cls, every: int | None, info: ValidationInfo) -> int | None:
+        steps = info.data.get("num_train_steps")
+        if every is None or steps is None:
+            return every
+        if every >= steps:
+            raise refusal(
+                f"evaluate_every {every} leaves no step to score before the last one, as the run "
+                f"has {steps} steps; make it smaller, or remove it"
+            )
+        if (count := len(snapshots(every, steps))) > MAX_SNAPSHOTS:
+            raise refusal(
+                f"evaluate_every {every} keeps {count:,} snapshots of a run of {steps:,} steps, "
+                f"and {MAX_SNAPSHOTS} is the most; write at least "
+                f"{(steps - 1) // (MAX_SNAPSHOTS + 1) + 1}"
+            )
+        return every
+
     @field_validator("phases")
     @classmethod
     def _phases_fit(cls, phases: tuple[Phase, ...], info: ValidationInfo) -> tuple[Phase, ...]:
         if not {"num_train_steps", "optimizer", *SCHEDULE} <= info.data.keys():
             return phases  # that problem is already reported
         return filled_in(phases, info.data, cls.model_validate)
+
+    @property
+    def snapshots(self) -> range:
+        """The steps after which the parameters are kept; not the last one, which is the output."""
+        return snapshots(self.evaluate_every, self.num_train_steps)
 
     def schedules(self) -> tuple[tuple[int, "TrainConfig"], ...]:
         """The schedules, in order: how many steps are finished before each, and a configuration

@@ -6,6 +6,7 @@ does not depend on its mesh: it can be restored onto any other.
 For a digest of the parameters use `engine.training.digest`: two copies of the same parameters can
 differ as files."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
 
 from engine.training.digest import leaves, tree_sha256
 
@@ -21,11 +23,16 @@ class BadCheckpoint(Exception):
     """A checkpoint cannot be read, or belongs to another model; the message says which and why."""
 
 
-def manager(folder: Path, keep: int = 2, keep_every: int | None = None) -> ocp.CheckpointManager:
+def manager(
+    folder: Path, keep: int = 2, keep_every: Iterable[int | None] = ()
+) -> ocp.CheckpointManager:
     """The writer for `folder`. Close it (or leave its `with`) to wait for the last save. It keeps
-    the newest `keep` checkpoints and those at multiples of `keep_every`. The remains of an
-    interrupted save stay invisible until that step is saved again."""
-    options = ocp.CheckpointManagerOptions(max_to_keep=keep, keep_period=keep_every)
+    the newest `keep` checkpoints and those at multiples of each number in `keep_every`. The remains
+    of an interrupted save stay invisible until that step is saved again."""
+    kept = [policies.EveryNSteps(interval_steps=every) for every in keep_every if every]
+    options = ocp.CheckpointManagerOptions(
+        preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(n=keep), *kept])
+    )
     return ocp.CheckpointManager(folder.absolute(), options=options)
 
 
@@ -42,6 +49,15 @@ def save(manager: ocp.CheckpointManager, step: int, params: Any, rest: Any) -> N
 def latest(folder: Path) -> int | None:
     """The step of the newest complete checkpoint, or None if there is none."""
     return max(ocp.utils.checkpoint_steps(folder.absolute()), default=None)
+
+
+def of_step(step: int, folders: Iterable[Path]) -> Path:
+    """The complete checkpoint of a step in the first of these folders that has one. Raises
+    BadCheckpoint if none has."""
+    for folder in folders:
+        if step in ocp.utils.checkpoint_steps(folder.absolute()):
+            return folder / str(step)
+    raise BadCheckpoint(f"the checkpoint of step {step} is gone; train again from the beginning")
 
 
 def restore(checkpoint: Path, item: str, like: Any = None, shardings: Any = None) -> Any:

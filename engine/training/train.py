@@ -95,8 +95,9 @@ def train(
     is the last step, yields nothing. A new run starts from parameters drawn by `seed` (0 … 2³² −
     1), or from `start_from`, the scored parameters of another run; with `start_rest`
     (`State.rest`), also from that run's moments. Writes only to `checkpoints`:
-    `<checkpoints>/<step>` every `checkpoint_every` steps, every `checkpoint_seconds` of `clock`, at
-    the end, and when `stop` returns true after a step, which ends the run early. The last
+    `<checkpoints>/<step>` every `checkpoint_every` and every `evaluate_every` steps, every
+    `checkpoint_seconds` of `clock`, at the end, and when `stop` returns true after a step, which
+    ends the run early. Those of `evaluate_every` stay. The last
     checkpoint is complete when the iterator ends. A step's metrics are yielded before its
     checkpoint starts, so a caller that stores them at once has no gap in the curve after a resume.
 
@@ -126,7 +127,8 @@ def train(
         return meshes.put(mesh, sampler.rows(number, here), config.train_batch_size)
 
     tracer = _Tracer(profile)
-    with checkpoint.manager(checkpoints, config.keep_checkpoints, config.keep_every) as saver:
+    keep_every = config.keep_every, config.evaluate_every
+    with checkpoint.manager(checkpoints, config.keep_checkpoints, keep_every) as saver:
         if done == config.num_train_steps and _newest([checkpoints]) != [done]:
             _save(saver, done, state)  # the last step was saved elsewhere
         numbers = range(done + 1, config.num_train_steps + 1)
@@ -146,6 +148,7 @@ def train(
                     yield report(*unread)
                 unread = number, figures
                 due = number % config.checkpoint_every == 0 or number == config.num_train_steps
+                due = due or number in config.snapshots
                 aged = not due and clock() - saved_at >= (config.checkpoint_seconds or math.inf)
                 stopping, aged = agree(stop(), aged)
                 if due or aged or stopping:

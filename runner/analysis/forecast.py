@@ -36,7 +36,7 @@ LENGTHS = {"train_batch_size", "gradient_accumulation_steps", "num_train_steps"}
 RATES = {"learning_rate", "adam_learning_rate", "weight_decay"}
 SAVING = {
     *("checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"),
-    "keep_moments",
+    *("keep_moments", "evaluate_every"),
 }
 
 

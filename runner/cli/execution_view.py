@@ -30,6 +30,8 @@ from runner.schema.record import (
     Run,
     Source,
     StepEnd,
+    Validated,
+    run_name,
 )
 from runner.store.store import Store
 
@@ -37,6 +39,7 @@ DIGITS = 16  # of a digest; `--json` has all
 SHORT = 7  # of a commit in a list, as in Git
 MAX_EXCERPT = 4096  # bytes of a file that is shown unchanged
 NAMED = 14  # minimum width of a step's column of labels
+MAX_POINTS = 3  # of a validation curve, the last ones
 MAX_FILES = 6  # listed per output
 READABLE = (".md", ".txt", ".csv", ".json")
 
@@ -196,9 +199,21 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
 
 
 def all_scores(plan: Plan, runs: Sequence[Run]) -> Iterator[RenderableType]:
-    """Every score by metric and arm, where there is more than `eval/bpb`."""
+    """Every score by metric and arm, where there is more than `eval/bpb`; and the last points of
+    validation curves."""
     if rows := score_table.worth_showing(plan, runs):
         yield table(score_table.SHORT, [row.short for row in rows], lines=True)
+    if scored := [run for run in runs if run.validation]:
+        curves = (
+            (run_name(run.arm, run.seed), ", ".join(map(_point, run.validation[-MAX_POINTS:])))
+            for run in scored
+        )
+        yield table(("validation curve", "bits per byte ± standard error"), curves, gap=2)
+
+
+def _point(point: Validated) -> str:
+    step, bpb, error = point
+    return f"{bpb:.4f}{'' if error is None else f' ± {error:.4f}'} at step {step:,}"
 
 
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:

@@ -14,8 +14,9 @@ from rich.text import Text
 from engine.config import memory
 from engine.config.flops import parameters
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
-from runner.analysis import findings, promotion, score_table, speedrun_rows
+from runner.analysis import findings, promotion, speedrun_rows
 from runner.analysis.verdicts import arm_summary, figures_of
+from runner.cli import execution_view
 from runner.cli.tables import add, table
 from runner.execution.lifecycle import Facts
 from runner.execution.progress import Progress as Advance
@@ -27,7 +28,7 @@ from runner.planning import cost as planning_cost
 from runner.planning.compile_check import Check
 from runner.schema import record
 from runner.schema.devices import Slice
-from runner.spec import measured
+from runner.spec import measured, snapshots
 
 MAX_LOSSES = 12  # runs whose loss is shown at the same time
 MAX_DIFFERING = 3  # settings that a terminal of 80 characters has room for
@@ -78,6 +79,8 @@ def plan_view(
     title = Text(plan.title, style="bold")
     measures = measured.told(plan.steps)
     told = [f"measures of each model: {measures.replace('`', '')}"] if measures else []
+    if kept := snapshots.told(plan.steps):
+        told.append(f"scored on the way: {kept}")
     lines = map(Text, [*told, *_cost(plan, stands, besides)])
     sealed = Text(f"fingerprint {plan.fingerprint}")
     return Group(title, *arms, *map(Text, phases), *lines, held, sealed)
@@ -281,8 +284,7 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
         speed = f"{sum(speeds) / len(speeds):,.0f}" if speeds else "–"
         rows.append((arm, str(summary), f"{summary.n} of {summary.of}", speed))
     parts.append(table(("arm", "eval/bpb", "seeds", "tokens/s"), rows, lines=True))
-    if scores := score_table.worth_showing(plan, runs):
-        parts.append(table(score_table.SHORT, [row.short for row in scores], lines=True))
+    parts += execution_view.all_scores(plan, runs)
     parts += [
         Text(f"{record.run_name(run.arm, run.seed)}: {run.state}, {run.why}", style="red")
         for run in runs

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
+from engine.config.schema import MAX_SNAPSHOTS
 from runner.history import run_metrics
 from runner.lib import bounds
 from runner.lib.bounds import Count, Figure, Size, Step, Word
@@ -16,7 +17,15 @@ from runner.lib.canonical_json import to_json
 from runner.lib.downsample import thinned
 from runner.schema import metrics, step_graph
 from runner.schema.job_reports import Refused, Report, printable, read_regular
-from runner.schema.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
+from runner.schema.record import (
+    Evaluated,
+    Execution,
+    Plan,
+    PlannedStep,
+    Run,
+    StepEnd,
+    Validated,
+)
 from runner.spec import measured
 from runner.store import artifacts
 from runner.store.store import Store, StoreFault
@@ -47,6 +56,12 @@ class Point(Report):
 # Untrusted, as in `reports`: known keys and finite figures only.
 SCORES = TypeAdapter(Annotated[dict[Word, Evaluated], Field(max_length=MAX_MODELS)])
 Several = Annotated[dict[metrics.Metric, metrics.Score], Field(max_length=MAX_METRICS)]
+CURVES = TypeAdapter(
+    Annotated[
+        dict[Word, Annotated[dict[Word, metrics.Score], Field(max_length=MAX_SNAPSHOTS)]],
+        Field(max_length=MAX_MODELS),
+    ]
+)
 MEASURED = TypeAdapter(Annotated[dict[Word, Several], Field(max_length=MAX_MODELS)])
 
 
@@ -57,7 +72,8 @@ def runs(
     plan, found = execution.plan, {}
     scores, refused = evaluated(store, plan, ends)
     also, why = measured_by(store, plan, ends)
-    refused += why
+    curves, misread = curves_by(store, plan, ends)
+    refused += [*why, *misread]
     for (arm, seed), name in plan.trained().items():
         planned, end = plan.arms[arm], ends.get(name)
         made = end is not None and end.state != "failed"
@@ -77,6 +93,7 @@ def runs(
             evaluated=scores.get(name) if made else None,
             scores=also.get(name, {}) if made else {},
             checkpoint_sha256=end.output_sha256 if made and end else None,
+            validation=_to_the_end(curves.get(name, ()), steps, also.get(name, {})) if made else (),
             curve=thinned(_losses(points) if made else noted.losses),
             skipped=sum(line.skipped for line in points or noted.lines),
             tokens_per_second=noted.tokens_per_second,
@@ -153,6 +170,43 @@ def measured_by(
         if metric != metrics.BPB:  # `evaluated` reports that one
             refused.append(f"{model}: two steps measure {metric}, so that it has no one score")
     return {model: of for model, of in found.items() if model not in void}, refused
+
+
+def curves_by(
+    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
+) -> tuple[dict[str, tuple[Validated, ...]], list[str]]:
+    """{train step: the bits per byte of its snapshots}, from the outputs of `evaluate` steps, and
+    rejected reports. Only planned steps count. A model that two of them score has no curve."""
+    found, refused, twice = dict[str, tuple[Validated, ...]](), list[str](), set[str]()
+    for name, step in plan.steps.items():
+        models = step.inputs["models"] if step.do == "evaluate" else ()
+        if not any(plan.steps[model].snapshots for model in models):
+            continue
+        try:
+            asked = scoring(plan, name, ends)
+            void = _void(store, asked)
+            data = file_of(store, asked, metrics.CURVES, bounds.MOST_KEPT, optional=True)
+            read = bounds.parse(CURVES, data or b"{}")
+            _check_read(store, plan, asked)
+        except UNBELIEVED as error:
+            refused.append(f"{name}, {metrics.CURVES}: {said(error)}")
+            continue
+        for model in asked.inputs["models"].keys() - void:
+            of = read.get(model.partition("/")[2], {})
+            points = ((at, of[str(at)]) for at in plan.steps[model].snapshots if str(at) in of)
+            twice |= found.keys() & {model}
+            found[model] = tuple((at, one.value, one.standard_error) for at, one in points)
+    return {model: of for model, of in found.items() if of and model not in twice}, refused
+
+
+def _to_the_end(
+    snapshots: tuple[Validated, ...], steps: int, scores: metrics.Measured
+) -> tuple[Validated, ...]:
+    """The validation curve of a run: its snapshots, and the model itself after all steps."""
+    last = scores.get(metrics.BPB)
+    if not snapshots or last is None:
+        return snapshots
+    return *snapshots, (steps, last.value, last.standard_error)
 
 
 def _void(store: Store, step: PlannedStep) -> set[str]:

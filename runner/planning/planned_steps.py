@@ -218,6 +218,10 @@ def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, A
             files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
     if not config["tasks"] and not lm_eval_tasks(config):
         raise task_items.BadTask("there is no task; write `tasks: [cloze]`, or another one")
+    kinds = {about["kind"] for about in files.values()}
+    if config.get("samples") and "function" not in kinds:
+        words = "no task has functions to write; add `humaneval`, or take this out"
+        raise task_items.BadTask(words, "samples")
     if lm_eval_tasks(config) and not importlib.util.find_spec("lm_eval"):
         words = "lm_eval is not installed; run `pip install 'regatta[eval]'` where the lab runs"
         raise task_items.BadTask(words, "suite" if config["suite"] else "lm_eval")

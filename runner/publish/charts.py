@@ -31,7 +31,8 @@ MOST_NAMES = 12
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: tokens seen and training loss in nats per token."""
+    """One line: tokens seen, and training loss in nats per token or, for validation, bits per
+    byte."""
 
     arm: str
     seed: int
@@ -41,7 +42,8 @@ class Curve:
 
 
 def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]:
-    """Training loss over tokens: a thin line per seed, a bold one for each arm's mean."""
+    """Training loss over tokens: a thin line per seed, a bold one for each arm's mean; and below it
+    the validation curves, if there are any."""
     curves, means = curves_of(plan, runs)
     arms = [arm for arm in plan.arms if any(curve.arm == arm for curve in curves)]
     if not curves:
@@ -92,8 +94,16 @@ def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]
         .mark_text(align="left", baseline="middle", dx=7, fontSize=12, fontWeight="bold")
         .encode(x=x, y=y, color=colour, text="arm:N")
     )
+    drawn: Any = alt.layer(thin, bold, marks, names, height=HEIGHT, width=WIDTH)
+    scored, scored_means = validation_of(plan, runs)
+    below = dict[str, list[dict[str, Any]]]()
+    if scored:
+        panel = _validation(line | {"y": y.scale(nice=True, zero=False)}, crowded=crowded)
+        drawn = alt.vconcat(drawn, panel, spacing=24)
+        below["scored"] = [row for curve in scored for row in _rows(curve)]
+        below["scored_means"] = [row for mean in scored_means for row in _rows(mean)]
     return _finished(
-        alt.layer(thin, bold, marks, names, height=HEIGHT),
+        drawn,
         plan,
         notes=_notes(plan, curves, cut),
         seeds=[row for curve in curves for row in _rows(curve)],
@@ -101,12 +111,45 @@ def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]
         marks=[_last(c, high) | {"mark": "cross"} for c in curves if not c.finished]
         + [_last(m, high) | {"mark": "circle"} for m in means if len(m.tokens) == 1],
         names=_names(means, low, high),
+        **below,
+    )
+
+
+def _validation(line: dict[str, Any], *, crowded: bool) -> Any:
+    """The panel of validation curves: each point is a score."""
+    seeds = alt.Chart(alt.NamedData("scored")).encode(**line, detail="seed:N")
+    means = alt.Chart(alt.NamedData("scored_means")).encode(**line)
+    title = alt.TitleParams(
+        text="validation: bits per byte · scored by the lab",
+        anchor="start",
+        frame="group",
+        fontSize=11.5,
+        fontWeight="normal",
+        color=QUIET,
+    )
+    return alt.layer(
+        seeds.mark_line(strokeWidth=1, opacity=0.25 if crowded else 0.45),
+        means.mark_line(
+            strokeWidth=1.75 if crowded else 2.5, point=alt.OverlayMarkDef(filled=True, size=30)
+        ),
+        height=HEIGHT * 2 // 3,
+        width=WIDTH,
+        title=title,
     )
 
 
 def curves_of(plan: record.Plan, runs: Sequence[record.Run]) -> tuple[list[Curve], list[Curve]]:
     """The curve of each run that has one, and each arm's mean, in the plan's order."""
-    curves = [_curve(plan, run) for run in runs if run.curve]
+    return _with_means(plan, [_curve(plan, run, run.curve) for run in runs if run.curve])
+
+
+def validation_of(plan: record.Plan, runs: Sequence[record.Run]) -> tuple[list[Curve], list[Curve]]:
+    """The same of validation curves."""
+    points = [(run, [(step, bpb) for step, bpb, _ in run.validation]) for run in runs]
+    return _with_means(plan, [_curve(plan, run, of) for run, of in points if of])
+
+
+def _with_means(plan: record.Plan, curves: list[Curve]) -> tuple[list[Curve], list[Curve]]:
     by_arm = {arm: [curve for curve in curves if curve.arm == arm] for arm in plan.arms}
     return curves, [_mean(these) for these in by_arm.values() if these]
 
@@ -128,15 +171,15 @@ def svg(spec: dict[str, Any]) -> str:
     )
 
 
-def _curve(plan: record.Plan, run: record.Run) -> Curve:
+def _curve(plan: record.Plan, run: record.Run, points: Sequence[tuple[int, float]]) -> Curve:
     arm = plan.arms[run.arm]
     a_step = arm.tokens / arm.train.num_train_steps
     return Curve(
         arm=run.arm,
         seed=run.seed,
         finished=run.state == "finished",
-        tokens=tuple(step * a_step for step, _ in run.curve),
-        loss=tuple(loss for _, loss in run.curve),
+        tokens=tuple(step * a_step for step, _ in points),
+        loss=tuple(loss for _, loss in points),
     )
 
 
@@ -195,7 +238,7 @@ def _notes(plan: record.Plan, curves: list[Curve], cut: int) -> list[str]:
 
 def _empty(plan: record.Plan) -> dict[str, Any]:
     words = alt.Chart(alt.NamedData("words")).mark_text(color=QUIET, fontSize=13)
-    layers = alt.layer(words.encode(text="words:N"), height=60)
+    layers = alt.layer(words.encode(text="words:N"), height=60, width=WIDTH)
     return _finished(layers, plan, notes=[], words=[{"words": "No curve was reported."}])
 
 
@@ -206,7 +249,7 @@ def _finished(
     second.)"""
     printable = "".join(c if c.isprintable() else " " for c in plan.title)
     title = textwrap.wrap(printable, 76, max_lines=2, placeholder=" …") or [plan.experiment]
-    chart = card(chart.properties(width=WIDTH), title, notes, frame="group")
+    chart = card(chart, title, notes, frame="group")
     return chart.to_dict() | {"datasets": datasets}
 
 

@@ -19,6 +19,9 @@ from runner.schema import record
 from runner.schema.job_reports import StepMetrics
 from runner.store.store import Store
 
+# Not eval/bpb: W&B shows the last value of a curve as the run's score.
+VALIDATION = "validation/bpb"
+
 
 def main(root: Path, execution: str, names: Sequence[str]) -> None:
     """Write the runs `names` of a finished execution."""
@@ -30,7 +33,10 @@ def main(root: Path, execution: str, names: Sequence[str]) -> None:
         step = plan.steps.get(trained.get((run.arm, run.seed), ""))
         lines = run_metrics.of_step(store, step).lines if step else ()
         noted = [(line.step, _figures(line)) for line in lines]
-        _write(plan, run, noted or ((step, {"loss": loss}) for step, loss in run.curve))
+        points = dict(noted or ((step, {"loss": loss}) for step, loss in run.curve))
+        for at, bpb, _ in run.validation:
+            points[at] = {**points.get(at, {}), VALIDATION: bpb}
+        _write(plan, run, sorted(points.items(), key=lambda point: point[0]))
 
 
 def _figures(line: StepMetrics) -> dict[str, Any]:

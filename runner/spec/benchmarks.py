@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from engine.config.schema import Config, Count, refusal
 from runner.lib.problems import near
@@ -23,8 +23,9 @@ METRICS: dict[Kind, tuple[str, ...]] = {
     "choice": ("accuracy", "accuracy_norm", "bpb", "choice_prob_norm"),
     "answer": ("exact_match", "bpb"),
     "text": ("bpb",),
-    "function": ("bpb",),
+    "function": ("bpb",),  # and `pass_at`
 }
+PASS_AT = (1, 10, 100)
 
 
 def name_of(task: str) -> str:
@@ -69,6 +70,29 @@ class TaskFile(Config):
     sha256: str
     kind: Kind
     items: Count
+
+
+class Samples(Config):
+    """Solutions that a model writes for each function, and that are tested."""
+
+    count: Count = Field(le=200, description="how many for each function")
+    temperature: float = Field(
+        default=0.8, ge=0, le=100, description="0: always the most likely token, for a count of 1"
+    )
+    top_p: float = Field(
+        default=0.95,
+        gt=0,
+        le=1,
+        description="draw only among the fewest most likely tokens that have this probability "
+        "together",
+    )
+
+    @field_validator("temperature")
+    @classmethod
+    def _differ(cls, temperature: float, info: ValidationInfo) -> float:
+        if temperature == 0 and info.data.get("count", 1) > 1:
+            raise refusal("without a temperature all solutions are equal; write count: 1")
+        return temperature
 
 
 class LmEvalTask(Config):
@@ -140,7 +164,14 @@ class Benchmark(Config):
     items: Count = Field(
         default=500, le=100_000, description="of each task, the most; of a file, the first"
     )
-    tokens: Count = Field(default=64, description="maximum length of an answer that is written")
+    tokens: Count = Field(
+        default=64, description="maximum length of an answer or a solution that is written"
+    )
+    samples: Samples | None = Field(
+        default=None,
+        exclude_if=lambda samples: samples is None,  # old plans have no such key
+        description="of tasks of functions: have models write solutions, and test them",
+    )
     lm_eval: tuple[LmEvalTask, ...] = Field(
         default=(),
         max_length=100,
@@ -153,13 +184,22 @@ class Benchmark(Config):
     files: dict[str, TaskFile] = Field(default={}, description="filled in by the plan")
 
 
+def pass_at(config: Mapping[str, Any]) -> dict[str, int]:
+    """{metric: k} of the shares of functions that one of k solutions solves."""
+    count = (config.get("samples") or {"count": 0})["count"]
+    return {f"pass_at_{k}": k for k in PASS_AT if k <= count}
+
+
 def measures(config: Mapping[str, Any]) -> Iterator[str]:
     """The metrics that a step may measure, from its configuration in the plan. Of tasks of lm_eval,
     and of files that the plan has not read yet: those of any kind of item."""
     kinds = MADE | PACKAGED | {task: file["kind"] for task, file in config["files"].items()}
     of_any = tuple(dict.fromkeys(what for of in METRICS.values() for what in of))
     for task in config["tasks"]:
-        for what in METRICS[kinds[task]] if task in kinds else of_any:
+        kind = kinds.get(task)
+        for what in METRICS[kind] if kind else of_any:
+            yield f"task/{name_of(task)}/{what}"
+        for what in pass_at(config) if kind in ("function", None) else ():
             yield f"task/{name_of(task)}/{what}"
     for name in lm_eval_tasks(config):
         for what in of_any:

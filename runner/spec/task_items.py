@@ -89,8 +89,8 @@ class Whole(_Item):
 
 
 class Function(_Item):
-    """How does this function go on? In the form of HumanEval: `test` defines `check(candidate)`,
-    which raises if the function `candidate` is wrong."""
+    """What is the rest of this function? In the form of HumanEval: `test` defines
+    `check(candidate)`, which raises if the function `candidate` is wrong."""
 
     task_id: Annotated[str, Field(max_length=200)] | None = None
     prompt: Text  # the beginning of a Python module, up to the function's body

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -70,10 +70,12 @@ def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
     copies.look()
 
 
-def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
+def brought(
+    places: Sequence[Path | Remote], beside: str = "", keep: Container[int] = ()
+) -> list[Path]:
     """The checkpoint folders `places` on this machine. From a bucket, copies the newest checkpoint
-    of all, unless it is here, and for each place that has one the folder `beside` it. Raises
-    StoreError."""
+    of all and those of the steps to `keep`, unless they are here, and for each place that has one
+    the folder `beside` it. Raises StoreError."""
     steps = {place: saved(place) for place in places if isinstance(place, Remote)}
     best = max(steps, key=lambda place: steps[place], default=None)
     for place, step in steps.items():
@@ -81,8 +83,10 @@ def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
             aside = f"{place.key.rpartition('/')[0]}/{beside}"
             if not place.store.local(aside).is_dir() and place.store.list(aside):
                 place.store.fetch(aside)
-        if step and place is best:
-            _bring(place / str(step))
+        wanted = {x for x in _listed(place) if x in keep} | ({step} if place is best else set())
+        for one in sorted(wanted - {0}):
+            if committed(place / str(one)) is not None:
+                _bring(place / str(one))
     return [local(place) for place in places]
 
 
@@ -103,10 +107,11 @@ class Copies:
         self._told: set[str] = set()  # of the files beside
 
     def look(self) -> None:
-        """Copy what was saved since the last look, the newest first. Raises StoreError."""
+        """Copy what was saved since the last look, the oldest first: whoever continues from a
+        checkpoint then finds those before it that stay. Raises StoreError."""
         here = _steps(local(self._where))
         self._copy_beside()
-        for step in sorted(here - self._copied, reverse=True):
+        for step in sorted(here - self._copied):
             with in_words(f"{self._where.as_posix()}/{step} was not written"):
                 self._copy(step)
         newest = max(self._copied, default=0)
@@ -158,13 +163,17 @@ def saved(place: Path | Remote, most: float = math.inf) -> int:
     is not trusted: an empty folder does not count, nor does the target of a link. Raises
     StoreError."""
     if isinstance(place, Remote):
-        names = place.store.list(place.key)
-        steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        steps = sorted(_listed(place), reverse=True)
         whole = (step for step in steps if committed(place / str(step)) is not None)
     else:
         steps = [] if place.is_symlink() else sorted(_steps(place), reverse=True)
         whole = (step for step in steps if _holds_something(place / str(step)))
     return next((step for step in whole if step <= most), 0)
+
+
+def _listed(place: Remote) -> list[int]:
+    """The steps of which there is something at `place`, complete or not."""
+    return [int(name) for name in place.store.list(place.key) if name.isdecimal()]
 
 
 def _holds_something(step: Path) -> bool:

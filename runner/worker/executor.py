@@ -360,7 +360,8 @@ def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
     where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
     if isinstance(where, Remote):
         names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
-        checkpoint_sync.brought([where / name / "checkpoints" for name in names], beside=CURVE)
+        places = [where / name / "checkpoints" for name in names]
+        checkpoint_sync.brought(places, CURVE, step.snapshots)
     mine = where / scratch.name / "checkpoints"
     try:
         with checkpoint_sync.copied(mine, beside=scratch / CURVE):

@@ -109,7 +109,8 @@ def main(job: Job) -> int:
     """Make the step. Returns the exit code."""
     process_tree.adopt_orphans()
     if job.isolation == "bubblewrap":
-        if job.code and job.function in ASKS_MODELS:  # the lab's step, which runs models in boxes
+        # The lab's step, which runs models and solutions in boxes: no box can be in a box.
+        if job.function in ASKS_MODELS and (job.code or job.config.get("samples")):
             process_tree.die_with_parent(signal.SIGKILL)
             return _asking(job)
         process_tree.die_with_parent(signal.SIGTERM)  # it ends in its own way
@@ -211,7 +212,7 @@ def _own(job: Job) -> tuple[Any, ...]:
 
 
 def _asking(job: Job) -> int:
-    """Score models here whose code runs in isolated children."""
+    """Score models here; own code, of models or that models wrote, runs in isolated children."""
     from runner.worker.model_client import Asker  # imports NumPy
 
     if job.devices.platform != "cpu":
@@ -220,7 +221,8 @@ def _asking(job: Job) -> int:
     asker = Asker(job)
     process_tree.hold_to(job.limits.most_memory(), job.limits.seconds)
     code = make(job, handed=lambda: ({}, asker))
-    Path(job.scratch, HELD).write_text(asker.held[: environment.MOST_WORDS])
+    held = asker.held or f"{bubblewrap.version()}, for each solution; no other own code ran"
+    Path(job.scratch, HELD).write_text(held[: environment.MOST_WORDS])
     return code
 
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 from bot.site.base.chart import Chart
 from bot.site.base.files import File, made_from
-from bot.site.charts import curves
+from bot.site.charts import curves, validation_curves
 from bot.site.facts.entries import Entry
 from bot.site.pages.templating import Look
 from runner.analysis import verdicts
@@ -27,6 +28,11 @@ def files(
     if entry.curved:
         script = f"executions/{entry.execution.id}/loss.js"
         yield File(script, lambda: chart().source(), made_from(entry.told))
+    validated = any(run.validation for run in entry.runs)
+    if validated:
+        script = f"executions/{entry.execution.id}/validation.js"
+        drawn = validation_curves.of_execution
+        yield File(script, lambda: drawn(entry).source(), made_from(entry.told))
     yield look.page(
         path,
         "execution.html",
@@ -34,6 +40,7 @@ def files(
         entry=entry,
         review=review,
         chart=chart if entry.curved else None,
+        validation=partial(validation_curves.of_execution, entry) if validated else None,
         strip=strip,
         knobs=knobs,
         scored_on=scored_on,

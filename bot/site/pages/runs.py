@@ -10,7 +10,7 @@ from typing import Any
 
 from bot.site.base.chart import taken
 from bot.site.base.files import File, made_from
-from bot.site.charts import curves, provenance_drawn
+from bot.site.charts import curves, provenance_drawn, validation_curves
 from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
 from bot.site.pages import executions
@@ -35,7 +35,14 @@ def files(entry: Entry, whole: Callable[[], Entry], look: Look, store: Store) ->
     made = made_from(look.told, entry.told)
     for at, name in enumerate(entry.names):
         yield File(f"runs/{name}.js", partial(_script, whole, at), made)
+        if entry.runs[at].validation:
+            script = partial(_validation, entry, at)
+            yield File(validation_curves.script_of(entry.runs[at]), script, made)
         yield File(f"runs/{name}.html", partial(_page, whole, at, look, store), made)
+
+
+def _validation(entry: Entry, at: int) -> str:
+    return validation_curves.of_run(entry, entry.runs[at]).source()
 
 
 def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
@@ -48,6 +55,7 @@ def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
         run=run,
         name=name,
         chart=partial(curves.of_run, entry, run),
+        validation=partial(validation_curves.of_run, entry, run),
         config=config(entry.plan, run.arm),
         nodes=partial(provenance_drawn.of_run, entry, run),
         drawing=provenance_drawn.drawing,

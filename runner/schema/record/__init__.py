@@ -45,6 +45,7 @@ from runner.schema.record.files import read as read
 from runner.schema.record.files import require as require
 from runner.schema.record.files import write as write
 from runner.schema.record.plans import ARM_NAME as ARM_NAME
+from runner.schema.record.plans import ARM_OF_STEPS as ARM_OF_STEPS
 from runner.schema.record.plans import EVERYTHING as EVERYTHING
 from runner.schema.record.plans import Author as Author
 from runner.schema.record.plans import Cost as Cost
@@ -75,4 +76,5 @@ from runner.schema.record.results import Result as Result
 from runner.schema.record.results import Run as Run
 from runner.schema.record.results import Upload as Upload
 from runner.schema.record.results import Used as Used
+from runner.schema.record.results import Validated as Validated
 from runner.schema.record.results import Verdict as Verdict

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
+from engine.config.schema import EvalConfig, ModelConfig, TrainConfig, snapshots
 from runner.lib.base_record import Record, Sha256
 from runner.lib.format import natural
 from runner.schema import lab_config
@@ -19,7 +19,9 @@ EVERYTHING = "*"  # in budgets: all kinds of hardware together
 
 AFRESH = "@"  # in the place of an output: separates it from the execution that owns it
 
-ARM_NAME = r"[a-z0-9_-]{1,40}"
+ARM_NAME = r"[a-z0-9_-]{1,40}"  # as declared
+_PART = rf"({ARM_NAME}|[a-z0-9_]{{1,40}}=[A-Za-z0-9_.+-]{{1,40}})"
+ARM_OF_STEPS = rf"{_PART}(,{_PART}){{0,7}}"  # as `arm_named` makes it of points of sweeps
 
 
 class Resources(Record):
@@ -124,6 +126,12 @@ class PlannedStep(Record):
     def afresh(self, execution: str) -> "PlannedStep":
         """The same step with an output place of this execution alone, so that nothing is reused."""
         return self.model_copy(update={"store": f"{self.store}{AFRESH}{execution}"})
+
+    @property
+    def snapshots(self) -> range:
+        """The steps of the run that it trains after which it keeps the parameters."""
+        recipe = self.config["train"] if self.do == "train" else {}
+        return snapshots(recipe.get("evaluate_every"), recipe.get("num_train_steps", 0))
 
     def run(self, name: str) -> tuple[str, int] | None:
         """The (arm, seed) that this step trains, given its `name`; None if it trains nothing."""

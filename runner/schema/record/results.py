@@ -73,6 +73,10 @@ class Ending(Result):
     entered: tuple[Any, ...] = ()
 
 
+# (step, bits per byte on the validation text, their standard error over windows)
+Validated = tuple[Count, Figure, Size | None]
+
+
 class Run(Record):
     """One arm with one seed: its final figures, and its curve as the job reported it."""
 
@@ -89,6 +93,7 @@ class Run(Record):
     curve: tuple[tuple[Count, Figure], ...]  # (step, training loss in nats per token), a claim
     tokens_per_second: Speed | None  # a claim
     scores: Measured = since({})  # of every metric, by `measured.json`
+    validation: tuple[Validated, ...] = since(())  # of its snapshots, and at last of its model
     skipped: Count = 0  # bad steps, which changed nothing; a claim
 
     @property

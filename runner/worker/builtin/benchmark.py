@@ -5,7 +5,7 @@ the models whose answers do not count, and why; they have no scores. `unreached.
 tasks whose data are not on this machine."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +15,14 @@ import numpy as np
 from engine.data.arrays import read
 from engine.data.token_store import WrongTokens
 from engine.data.tokenize import Tokenizer
-from engine.model.generation import Prompt, Sampling
+from engine.model.generation import Completion, Prompt, Sampling
 from engine.model.scoring import Continuation, Scored
 from runner.lib.canonical_json import to_json
 from runner.schema import metrics
 from runner.spec.benchmarks import FILE, MADE, lm_eval_tasks, name_of
 from runner.spec.step_types import KEPT
 from runner.spec.task_items import Answer, BadTask, Choice, Function, Item, Kind, Whole, items_of
-from runner.worker.builtin import look_ahead_probe
+from runner.worker.builtin import look_ahead_probe, solution_tests
 from runner.worker.builtin.answers import Answers, answered, check_vocabulary
 from runner.worker.builtin.evaluate import planned_model
 from runner.worker.builtin.item_tokens import continuation, until, windows, without_spaces
@@ -33,6 +33,8 @@ from runner.worker.builtin.plugin_model import Functions
 from runner.worker.builtin.task_scores import right_of, scores_of
 
 GREEDY = Sampling(temperature=0)
+# What ends a function's body, as in Chen et al. 2021, section 2.1.
+FUNCTION_ENDS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
 VOID = "void.json"
 UNREACHED = "unreached.json"
 
@@ -73,6 +75,9 @@ def benchmark(
     shortest = min(int(of.config["seq_len"]) for of in said.values())
     text = b"".join(_text_of(store, tokenizer) for store in validation)[:MAX_TEXT]
     tasks = list(_tasks(config, kept, text, shortest + 1))
+    for task in tasks:
+        if task.kind == "function" and config.get("samples"):
+            solution_tests.check(task.name, task.items)
     others, unreached = list[LoadedTask](), dict[str, str]()
     if asked_of_lm_eval := lm_eval_tasks(config):
         others, unreached = loaded(asked_of_lm_eval)
@@ -82,9 +87,10 @@ def benchmark(
     void: dict[str, str] = {}
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
-        asked = list(_asked(tasks, tokenizer, said[label], config["tokens"]))
+        asked = list(_asked(tasks, tokenizer, said[label], config))
         about = partial(_answers, asked, others, tokenizer, config)
         found[label], void[label] = answered(said[label], folder, functions, ask, about)
+    _test(line for label, _ in every for line in found[label])
     with (out / "items.jsonl").open("w", encoding="utf-8") as file:
         for label, _ in every:
             for line in found[label]:
@@ -127,7 +133,7 @@ def _text_of(store: Any, tokenizer: Tokenizer) -> bytes:
 
 
 def _asked(
-    tasks: Sequence[Task], tokenizer: Tokenizer, this: Any, answer_tokens: int
+    tasks: Sequence[Task], tokenizer: Tokenizer, this: Any, config: Mapping[str, Any]
 ) -> Iterator[Asked]:
     """Each item as a model is asked. Raises WrongTokens if one does not fit into its context."""
     context = int(this.config["seq_len"])
@@ -142,9 +148,9 @@ def _asked(
             scored = [continuation(tokenizer, before, after) for after in answers]
             prompt = None
             most = max(len(one.tokens) - 1 for one in scored)
-            if isinstance(item, Answer):
+            if isinstance(item, Answer) or (isinstance(item, Function) and config.get("samples")):
                 prompt = np.asarray(tokenizer.encode_batch([before])[0], np.int32)
-                most = max(most, len(prompt) + answer_tokens)
+                most = max(most, len(prompt) + config["tokens"])
             if most > longest:
                 longest, of, written = most, number, prompt is not None
             spaces = len(before.encode()) - len(without_spaces(before).encode())
@@ -179,24 +185,59 @@ def _answers(
     model: Answers,
 ) -> list[dict[str, Any]]:
     """The line of each item, without the model's name."""
-    mine = list(_to_own_tasks(asked, tokenizer, config["tokens"], model))
+    mine = _to_own_tasks(asked, tokenizer, config, model)
     return mine + list(answers_to(others, tokenizer, config["items"], model))
 
 
 def _to_own_tasks(
-    asked: Sequence[Asked], tokenizer: Tokenizer, count: int, model: Answers
+    asked: Sequence[Asked], tokenizer: Tokenizer, config: Mapping[str, Any], model: Answers
 ) -> list[dict[str, Any]]:
     scored = iter(model.score([one for of in asked for one in of.scored]))
-    prompts = [of.prompt for of in asked if of.prompt is not None]
-    numbered = [Prompt(prompt, 0, number) for number, prompt in enumerate(prompts)]
+    count, samples = config["tokens"], config.get("samples")
+    answers, solutions = (
+        [of.prompt for of in asked if of.prompt is not None and isinstance(of.item, kind)]
+        for kind in (Answer, Function)
+    )
+    numbered = [Prompt(prompt, 0, number) for number, prompt in enumerate(answers)]
     written = iter(model.generate(numbered, count, GREEDY))
-    return [
-        {"task": of.task}
-        | of.item.model_dump()
-        | _line(of, [next(scored) for _ in of.scored])
-        | (_written(of.item, tokenizer, next(written).tokens) if of.prompt is not None else {})
-        for of in asked
+    drawn = iter(_drawn(solutions, count, samples, model) if samples else ())
+    lines = []
+    for of in asked:
+        line = {"task": of.task} | of.item.model_dump()
+        line |= _line(of, [next(scored) for _ in of.scored])
+        if isinstance(of.item, Answer):
+            line |= _written(of.item, tokenizer, next(written).tokens)
+        elif isinstance(of.item, Function) and samples:
+            line["samples"] = [
+                {"written": until(tokenizer, one.tokens, FUNCTION_ENDS)} for one in next(drawn)
+            ]
+        lines.append(line)
+    return lines
+
+
+def _drawn(
+    prompts: Sequence[np.ndarray], count: int, samples: Mapping[str, Any], model: Answers
+) -> Iterator[list[Completion]]:
+    """The solutions for each prompt, `count` tokens each."""
+    each = samples["count"]
+    asked = [Prompt(of, seed, n) for n, of in enumerate(prompts) for seed in range(each)]
+    sampling = Sampling(temperature=samples["temperature"], top_p=samples["top_p"])
+    made = model.generate(asked, count, sampling)
+    for start in range(0, len(made), each):
+        yield made[start : start + each]
+
+
+def _test(lines: Iterable[dict[str, Any]]) -> None:
+    """Add to each solution whether it passes its tests, and why not."""
+    drawn = [
+        (Function(**{key: line[key] for key in Function.model_fields}), one)
+        for line in lines
+        for one in line.get("samples", ())
     ]
+    if drawn:
+        found = solution_tests.tested([(item, one["written"]) for item, one in drawn])
+        for (_, one), why in zip(drawn, found, strict=True):
+            one |= {"passed": why is None, "why": why}
 
 
 def _line(asked: Asked, scored: Sequence[Scored]) -> dict[str, Any]:

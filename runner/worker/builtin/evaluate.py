@@ -7,13 +7,16 @@ which are scored here.
 `measured.json` has all metrics of each model: `eval/bpb`; `eval/<part>/bpb` for each part of a
 mixture; and for the lab's Decoder `weights/output_norm`, the Frobenius norm (the square root of the
 sum of the squares) of its output matrix: `lm_head`, or `embedding` if the two are tied. The items
-of bits per byte are windows (`engine.training.evaluate`)."""
+of bits per byte are windows (`engine.training.evaluate`).
+
+`curves.json` has `eval/bpb` after each step whose parameters a model's folder has."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,35 +50,29 @@ def evaluate(
         name: (store, share)
         for (name, store), share in zip(validation.items(), shares, strict=True)
     }
-    scores, by_part, measured = {}, {}, dict[str, Found]()
+    scores, by_part = dict[str, Any](), dict[str, Any]()
+    measured, curves = dict[str, Found](), dict[str, Found]()
     every = models.items() if isinstance(models, Mapping) else [("", models)]
     said = {label: planned_model(ask, label, folder) for label, folder in every}
     # Own models come first: children are forked, and JAX has many threads once it is used.
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
-        own = said[label].own
-        if ask and own:
-            about, found = _asked(ask, said[label], folder, parts, label)
-            scores[label] = _figures(together(list(found.values()))) | about
-            by_part[label] = {name: _figures(part) for name, part in found.items()}
-            measured[label] = _of_text(found)
-            continue
-        model = trained.model_of(said[label], functions)
-        params = trained.params_of(folder, model)
-        with blamed(own, f"scoring {label}") if own else nullcontext():
-            found = {
-                name: bits_per_byte(model, params, store, share)
-                for name, (store, share) in parts.items()
-            }
-        digest = {"params_sha256": tree_sha256(params)}
-        scores[label] = _figures(together(list(found.values()))) | digest
+        scored = _scorer(said[label], functions, ask, parts)
+        about, found, weights = scored(folder, label)
+        scores[label] = _figures(together(list(found.values()))) | about
         by_part[label] = {name: _figures(part) for name, part in found.items()}
-        measured[label] = _of_text(found)
-        if isinstance(model, Decoder):
-            measured[label][metrics.OUTPUT_NORM] = metrics.score(output_norm(params))
+        measured[label] = _of_text(found) | weights
+        curves[label] = {}
+        for step in params_file.snapshots_in(folder):
+            which = f"{label} at step {step}".strip()
+            about, found, _ = scored(params_file.snapshot_of(folder, step), which)
+            void = about.get("examined", {}).get("void")
+            curves[label][str(step)] = None if void else _of_text(found)[metrics.BPB]
     _write(out / "scores.json", scores)
     if len(validation) > 1:
         _write(out / "parts.json", by_part)
     (out / metrics.MEASURED).write_bytes(metrics.written(measured))
+    if any(curves.values()):
+        (out / metrics.CURVES).write_bytes(metrics.written(curves))
 
 
 def _of_text(found: Mapping[str, Evaluation]) -> Found:
@@ -101,26 +98,67 @@ def planned_model(ask: look_ahead_probe.Ask | None, label: str, folder: Path) ->
     return known or trained.planned(folder)
 
 
-def _asked(
-    ask: look_ahead_probe.Ask,
+class Scored(NamedTuple):
+    """What is known of one set of parameters."""
+
+    about: dict[str, Any]  # further entries of scores.json
+    found: dict[str, Evaluation]  # by part
+    weights: Found
+
+
+def _scorer(
     model: trained.Planned,
-    folder: Path,
+    functions: Functions,
+    ask: look_ahead_probe.Ask | None,
     parts: Mapping[str, tuple[TokenStore, int]],
-    label: str,
-) -> tuple[dict[str, Any], dict[str, Evaluation]]:
-    """What is known of a model whose code does not run here, and the scores of the parts."""
-    with blamed(f"the model {label}".strip(), "scored"):
-        try:
-            sha256, parameters = params_file.measured(folder)
-            found, examined = look_ahead_probe.scored(ask, model, folder, parts)
-        except MemoryError as error:
-            raise BadOwnCode(f"scoring it takes more memory than there may be ({error})") from error
-    about = {
-        "params_sha256": sha256,
-        "parameters": parameters,
-        "examined": examined._asdict(),
-    }
-    return about, found
+) -> Callable[[Path, str], Scored]:
+    """A function that scores the model's parameters in a folder, called by a label."""
+    if ask and model.own:
+        return _asker(model, ask, parts)
+    made = trained.model_of(model, functions)
+
+    def scored(folder: Path, label: str) -> Scored:
+        params = trained.params_of(folder, made)
+        with blamed(model.own, f"scoring {label}") if model.own else nullcontext():
+            found = {
+                name: bits_per_byte(made, params, store, share)
+                for name, (store, share) in parts.items()
+            }
+        of_lab = isinstance(made, Decoder)
+        weights = {metrics.OUTPUT_NORM: metrics.score(output_norm(params))} if of_lab else {}
+        return Scored({"params_sha256": tree_sha256(params)}, found, weights)
+
+    return scored
+
+
+def _asker(
+    model: trained.Planned,
+    ask: look_ahead_probe.Ask,
+    parts: Mapping[str, tuple[TokenStore, int]],
+) -> Callable[[Path, str], Scored]:
+    """The same for a model whose code does not run here. It is exported once."""
+
+    @cache
+    def program() -> look_ahead_probe.Program:
+        return look_ahead_probe.exported(ask, model)
+
+    def scored(folder: Path, label: str) -> Scored:
+        with blamed(f"the model {label}".strip(), "scored"):
+            try:
+                sha256, parameters = params_file.measured(folder)
+                found, examined = look_ahead_probe.scored(ask, model, program(), folder, parts)
+            except MemoryError as error:
+                raise BadOwnCode(
+                    f"scoring it takes more memory than there may be ({error})"
+                ) from error
+        about = {
+            "params_sha256": sha256,
+            "parameters": parameters,
+            "examined": examined._asdict(),
+        }
+        return Scored(about, found, {})
+
+    return scored
 
 
 def _figures(of: Evaluation) -> dict[str, Any]:

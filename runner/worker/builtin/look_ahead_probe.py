@@ -84,22 +84,31 @@ class Place(NamedTuple):
     position: int
 
 
+def exported(ask: Ask, model: Planned) -> Program:
+    """The model's program for scoring. Raises BadOwnCode."""
+    return ask.export(model, rows_of_a_batch(*_sizes(model)))
+
+
+def _sizes(model: Planned) -> tuple[int, int]:
+    return int(model.config["seq_len"]), int(model.config["vocab_size"])
+
+
 def scored(
     ask: Ask,
     model: Planned,
+    made: Program,
     folder: Path,
     parts: Mapping[str, tuple[TokenStore, int]],
     rng: np.random.Generator | None = None,
 ) -> tuple[dict[str, Evaluation], Examined]:
     """The scores of each part {name: (validation split, targets to score)}, and the result of the
-    look-ahead probe for the model with its parameters in `folder`. `rng` draws the positions; by
-    default they are unpredictable. Raises CannotScore and BadOwnCode."""
+    look-ahead probe for the model, `exported` as `made`, with its parameters in `folder`. `rng`
+    draws the positions; by default they are unpredictable. Raises CannotScore and BadOwnCode."""
     rng = rng or np.random.default_rng(secrets.randbits(128))
-    length, vocab = int(model.config["seq_len"]), int(model.config["vocab_size"])
+    length, vocab = _sizes(model)
     rows = rows_of_a_batch(length, vocab)
     windows = {name: validation_windows(of, length, n) for name, (of, n) in parts.items()}
     tokens = {name: tokens_NW for name, (tokens_NW, _) in windows.items()}
-    made = ask.export(model, rows)
     places = drawn(rng, {name: mask_NS for name, (_, mask_NS) in windows.items()})
     places = places if made.program else []
     whole: dict[Place, np.ndarray] = {}

@@ -1,21 +1,40 @@
 """Reads the file of a model's parameters, which is untrusted. Callers that only need arrays do not
 import the lab's models."""
 
+import re
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from engine.config.schema import MAX_SNAPSHOTS
 from engine.training.digest import array_bytes
 from runner.lib import untrusted_files
 from runner.worker.builtin.own_code_errors import BadOwnCode
 
 PARAMS = "params.safetensors"
 MOMENTS = "moments.safetensors"  # and everything else that training continues with
+SNAPSHOTS = "snapshots"  # a folder for each step whose parameters were kept
+NUMBER = re.compile(r"[1-9][0-9]{0,11}")
 MAX_HEADER = 8 << 20  # bytes of names, shapes and offsets before the arrays
+
+
+def snapshot_of(folder: Path, step: int) -> Path:
+    """The folder with a model's parameters after a step, in the folder of the model."""
+    return folder / SNAPSHOTS / str(step)
+
+
+def snapshots_in(folder: Path) -> list[int]:
+    """The steps of which a model's folder has the parameters, at most MAX_SNAPSHOTS."""
+    place = folder / SNAPSHOTS
+    if place.is_symlink() or not place.is_dir():
+        return []
+    names = islice(place.iterdir(), MAX_SNAPSHOTS)
+    return sorted(int(path.name) for path in names if NUMBER.fullmatch(path.name))
 
 
 def arrays_of(folder: Path) -> dict[str, np.ndarray]:

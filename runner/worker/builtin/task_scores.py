@@ -7,6 +7,9 @@ choice_prob_norm probability of the right choice, divided by that of all choices
 bpb              bits per byte of the right choice, the right answer, the solution or the text:
                  the sum of the items' bits over the sum of their bytes
 exact_match      share of items whose answer was written exactly
+pass_at_k        share of functions that one of k solutions solves: the unbiased estimate from the n
+                 solutions of each, of which c pass, 1 − C(n−c, k)/C(n, k) (Chen et al. 2021,
+                 arXiv:2107.03374, equation 1)
 
 The standard error is over items (for bpb, of a ratio of sums, to first order). `chance` is what
 guessing gives."""
@@ -20,6 +23,7 @@ import numpy as np
 
 from runner.schema import metrics
 from runner.schema.metrics import Score
+from runner.spec.benchmarks import pass_at
 
 TIE = 1e-5  # nats within which two choices tie: more than rounding, less than any real difference
 
@@ -31,7 +35,18 @@ def scores_of(kind: str, items: Sequence[Item]) -> dict[str, Score | None]:
     """{what: score} of the items of one task and model; None if it is not finite."""
     if kind == "lm_eval":
         return _of_lm_eval(items)
-    return {what: of(items) for what, of in SCORES[kind].items()}
+    found = {what: of(items) for what, of in SCORES[kind].items()}
+    drawn = [item["samples"] for item in items if "samples" in item]
+    for what, k in pass_at({"samples": {"count": len(drawn[0])}} if drawn else {}).items():
+        found[what] = _mean(partial(_solved, k), of_choices=False)(items)
+    return found
+
+
+def _solved(k: int, item: Item) -> float:
+    """The probability that at least one of k of the item's solutions passes, drawn without
+    replacement."""
+    n, c = len(item["samples"]), sum(one["passed"] for one in item["samples"])
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
 
 
 def _of_lm_eval(items: Sequence[Item]) -> dict[str, Score | None]:

@@ -1,7 +1,8 @@
 """The step that trains a model. Its output has the same bytes however often it was interrupted:
-`params.safetensors`, `model.json` and `curve.jsonl`, `moments.safetensors` if asked for, and the
-chat template of a model that has one. Beside the output are checkpoints, which are not kept, and in
-`curve` the metrics of each step, also of throughput (`runner.worker.metrics_chunks`)."""
+`params.safetensors`, `model.json` and `curve.jsonl`, the chat template of a model that has one, and
+if asked for `moments.safetensors` and `snapshots/<step>/params.safetensors`. Beside the output are
+checkpoints, which are not kept, and in `curve` the metrics of each step, also of throughput
+(`runner.worker.metrics_chunks`)."""
 
 import json
 import os
@@ -14,7 +15,7 @@ import safetensors.numpy
 
 from engine.config.schema import ModelConfig
 from engine.data import chat_template
-from engine.training.checkpoint import latest, restore
+from engine.training.checkpoint import latest, of_step, restore
 from engine.training.digest import leaves
 from engine.training.heap import keep_heap
 from engine.training.step import recipe
@@ -23,7 +24,7 @@ from engine.training.train import train as steps_of
 from runner.store import scratch_paths
 from runner.store.scratch_paths import CURVE
 from runner.worker.builtin import chat, initial_model
-from runner.worker.builtin.params_file import MOMENTS, PARAMS
+from runner.worker.builtin.params_file import MOMENTS, PARAMS, snapshot_of
 from runner.worker.builtin.plugin_model import OWN, Functions
 from runner.worker.builtin.plugins import Parts
 from runner.worker.environment import PEAK_FLOPS
@@ -77,13 +78,16 @@ def train(
         _note(steps(parts, checkpoints[-1], checkpoints[:-1]), last, mine / CURVE)
     if not output:
         return
-    finished = next(folder for folder in checkpoints if latest(folder) == last)
+    finished = of_step(last, checkpoints)
     like = jax.eval_shape(parts.model.init, jax.random.key(0))
-    params = restore(finished / str(last), "params", like)
-    _write(params, out / PARAMS)
+    _write(restore(finished, "params", like), out / PARAMS)
+    for step in parts.recipe.snapshots:
+        snapshot = snapshot_of(out, step)
+        snapshot.mkdir(parents=True)
+        _write(restore(of_step(step, checkpoints), "params", like), snapshot / PARAMS)
     if parts.recipe.keep_moments:
         made = recipe(parts.model, parts.recipe, parts.loss, parts.optimizer)
-        _write(restore(finished / str(last), "rest", initial_model.rest_like(made)), out / MOMENTS)
+        _write(restore(finished, "rest", initial_model.rest_like(made)), out / MOMENTS)
     (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
     if name := config["own"].get("model"):
         (out / OWN).write_text(json.dumps({"model": name}) + "\n")

@@ -127,7 +127,8 @@ def here(name: str) -> Here:
 
 
 def scored(ask: Any, model: Planned, folder: Path, text: TokenStore) -> tuple[Evaluation, Examined]:
-    found, examined = look_ahead_probe.scored(ask, model, folder, {"": (text, TARGETS)})
+    made = look_ahead_probe.exported(ask, model)
+    found, examined = look_ahead_probe.scored(ask, model, made, folder, {"": (text, TARGETS)})
     return found[""], examined
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runner.isolation import bubblewrap
 from runner.lib import human_eval
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
@@ -59,6 +60,9 @@ class Uniform:
 class Table(Uniform):
     def logits(self, params, tokens):
         return 3 * params["table"]["w"][tokens]
+
+def loss(config, logits, targets):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]
 
 class LooksAhead(Uniform):  # at every second position, which `evaluate` finds only by its probe
     def logits(self, params, tokens):
@@ -136,6 +140,36 @@ def test_humaneval_is_scored_by_bits_per_byte_from_what_the_plan_kept(
     assert [line["task_id"] for line in lines] == ["HumanEval/0", "HumanEval/1"]
 
 
+ONE = {  # solved by whatever has no line break
+    "prompt": "def one():\n    return 1  # ",
+    "entry_point": "one",
+    "canonical_solution": "one\n",
+    "test": "def check(candidate):\n    assert candidate() == 1",
+}
+NEVER = ONE | {"prompt": "def one():\n    return (", "canonical_solution": "1)\n"}
+
+
+@pytest.mark.skipif(bool(bubblewrap.probe()), reason=f"not run: {bubblewrap.probe()}")
+def test_solutions_are_drawn_and_tested_in_boxes_of_their_own(tmp_path: Path) -> None:
+    head, _, _ = LABS.rpartition("benchmarks:")
+    asked = "benchmarks: {tasks: [one.jsonl], samples: {count: 2}, tokens: 3}\n"
+    folder = declared(
+        tmp_path / "labs", head + "own: {loss: 'model:loss'}\n" + asked, {"one.jsonl": [ONE, NEVER]}
+    )
+    plan = planner.plan_folder(folder, store := Store(tmp_path / "store"))
+    # With an own loss, such a step runs in a box; but in a box there can be no other.
+    out = made(store, plan, terms=executor.Terms("bubblewrap"))["benchmarks"].folder
+    [scores] = json.loads((out / "measured.json").read_text()).values()
+    assert scores.keys() == set(measures(plan.steps["benchmarks"].config))
+    assert scores["task/one/pass_at_1"] == {
+        **{"value": 0.5, "items": 2, "standard_error": 0.5, "chance": 0.0}
+    }
+    one, never = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert [(x["passed"], x["why"]) for x in one["samples"]] == [(True, None)] * 2
+    assert [x["passed"] for x in never["samples"]] == [False] * 2
+    assert all("SyntaxError" in x["why"] for x in never["samples"])
+
+
 def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
     text = OWN.replace("NAME", "LooksAhead")
     boxed = executor.Terms("bubblewrap")
@@ -155,6 +189,8 @@ def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
         ("[a/humaneval.jsonl]", "`humaneval` is a task of the lab; rename the file"),
         ("[Sky.jsonl]", "`Sky` would be a part of metrics' names"),
         ("[cloze, cloze]", "two tasks are called `cloze`"),
+        ("[cloze], samples: {count: 2}", "no task has functions to write; add `humaneval`"),
+        ("[humaneval], samples: {count: 2, temperature: 0}", "all solutions are equal; write cou"),
         ("[none.jsonl]", "no such file in the experiment's folder"),
         ("[bad.jsonl]", "bad.jsonl, line 2, answer: 3 is the number of none of the 2 choices"),
     ],

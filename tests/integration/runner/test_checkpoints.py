@@ -60,6 +60,37 @@ def test_saved_checkpoints_are_copied_and_the_next_machine_continues(
     assert brought([first, second], beside="curve") == folders  # once more changes nothing
 
 
+def test_checkpoints_that_the_output_needs_come_along(
+    bucket: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (bucket.at(f"steps/words/ab/{n}-aa.scratch/checkpoints") for n in (1, 2))
+    assert isinstance(first, Remote)
+    assert isinstance(second, Remote)
+    for where, steps in ((first, (4, 8)), (second, (9, 12))):
+        with checkpoint_sync.copied(where):
+            for step in steps:
+                save(where, step)
+    machine(monkeypatch, tmp_path / "second")
+    brought([first, second], keep=range(4, 12, 5))
+    found = [sorted(path.name for path in where.local().iterdir()) for where in (first, second)]
+    assert found == [["4"], ["12", "9"]]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_older_checkpoint_is_there_before_a_newer_one(
+    bucket: Store, fake: fake_gcs.FakeGcs
+) -> None:
+    where = bucket.at("work/x.t1-aa/out/checkpoints/fast.s0")
+    assert isinstance(where, Remote)
+    save(where, 5)
+    save(where, 10)
+    fake.trouble("insert", "refused", skip=3, times=ENDLESS)  # one checkpoint comes whole
+    with pytest.raises(StoreError, match="doing it again is safe"):
+        Copies(where).look()
+    fake.peace()
+    assert checkpoint_sync.saved(where) == 5
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_checkpoint_counts_once_all_of_it_is_there_and_goes_when_it_goes_here(
     bucket: Store, fake: fake_gcs.FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -208,7 +239,8 @@ class Machines(Processes):
 def test_a_killed_worker_goes_on_elsewhere_from_the_bucket_and_ends_as_one_on_disk(
     fake: fake_gcs.FakeGcs, tmp_path: Path
 ) -> None:
-    text = ONE_SEED.replace(SLOW, "").replace("num_train_steps: 20", "num_train_steps: 200")
+    text = ONE_SEED.replace(SLOW, "")
+    text = text.replace("num_train_steps: 20", "num_train_steps: 200, evaluate_every: 5")
     folder = declare(tmp_path / "tiny", text)
     undisturbed = Life(folder, Store(tmp_path / "store"))
     assert undisturbed.to_the_end().state == "done"
@@ -228,6 +260,9 @@ def test_a_killed_worker_goes_on_elsewhere_from_the_bucket_and_ends_as_one_on_di
     assert json.loads(curve.read_text().partition("\n")[0])["step"] > 5
     assert life.run("fast.s0").evaluated == undisturbed.run("fast.s0").evaluated
     assert life.run("fast.s0").curve == undisturbed.run("fast.s0").curve
+    validation = life.run("fast.s0").validation
+    assert [step for step, *_ in validation] == [*range(5, 201, 5)]
+    assert validation == undisturbed.run("fast.s0").validation
     assert not [name for name in fake.buckets["records"] if name.startswith("lab/work")]
     # What the machines kept for themselves is gone with the attempts that ended well.
     assert not list((tmp_path / "machines").glob("*.t2-*/*/work/*"))

@@ -30,7 +30,7 @@ DECLARED = f"""{HEAD}steps:
     config:
       model: {{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}}
       train: {{train_batch_size: 2, num_train_steps: {STEPS}, learning_rate: 0.01,
-              checkpoint_every: 2}}
+              checkpoint_every: 2, evaluate_every: 5}}
   scores: {{do: evaluate, inputs: {{models: train, tokens: tokens}}, config: {{tokens: SCORED}}}}
 """
 PLANS = {"x1": "64", "x2": "128"}  # two that score the same model otherwise

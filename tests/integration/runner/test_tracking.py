@@ -128,6 +128,10 @@ def server() -> Iterator[Server]:
 def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believed(
     life: Life, server: Server
 ) -> None:
+    path = f"runs/{life.execution.id}.slow.s0"
+    run = record.require(life.store, path, record.Run)
+    scored = run.model_copy(update={"validation": ((2, 9.75, None), (4, 9.5, 0.1))})
+    life.store.local(f"records/{path}.json").write_bytes(scored.canonical())
     there, troubles = wandb_upload.upload(
         life.store, life.execution.id, {**ENVIRONMENT, "WANDB_BASE_URL": server.url}
     )
@@ -148,6 +152,9 @@ def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believ
     }
     assert figures[1] == {**always, "tokens": 2 * tokens, "skipped": True}
     assert figures[3].keys() == {*always, "tokens", "skipped", "loss", "bpb", "grad_norm"}
+    on_the_way = [line for line in logged["slow.s0"] if "validation/bpb" in line]
+    curve = [(line["_step"], line["validation/bpb"]) for line in on_the_way]
+    assert curve == [(2, 9.75), (4, 9.5)]
     for run in there:
         of = record.require(life.store, f"runs/{x}.{run}", record.Run)
         losses = [(line["_step"], line["loss"]) for line in logged[run] if "loss" in line]

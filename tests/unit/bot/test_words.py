@@ -306,8 +306,8 @@ def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
         "plan": [*details("The exact configuration"), "#1"],
         "plan with a spread": [*details("The exact configuration"), "#1"],
         "plan with own code": [*details("The exact configuration"), "#1"],
-        "verdict": ["#1", "#2"],
-        "verdict with deviations": [*details("The difference") * 2, "#1", "#2", "#2", "#2"],
+        "verdict": ["#1", "#2", "#2"],
+        "verdict with deviations": [*details("The difference") * 2, "#1", "#2", "#2", "#2", "#2"],
         "result": [*details("Receipt"), picture()],
         "once more": details("Receipt"),
         "folded": [
@@ -575,9 +575,9 @@ def test_an_arm_with_own_code_says_so_in_place_of_what_nobody_knows() -> None:
     assert "`fast` 2,207,744, `slow` 2,207,744, `mine` own code" in body
     assert "\nmodel: {seq_len: 256, vocab_size: 256, style: wide, wide: wide}\n" in body
     assert "\nown: {model: 'model:wide'}\n" in body
-    assert "**This plan cannot start here.** It has its own code (`mine`)." in body
+    assert "**This plan cannot start here.** The experiment has its own Python code (" in body
     isolated = plan_comment.plan(proposed.model_copy(update={"isolation": "bubblewrap"}))
-    assert "Its own code (`mine`) would run in isolation (bubblewrap), without network" in isolated
+    assert "own Python code (`mine`) would run in isolation (bubblewrap), without net" in isolated
     assert "**To start it**" in isolated
 
 

@@ -26,7 +26,7 @@ def test_the_newest_two_stay(saved: Path) -> None:
 
 
 def test_multiples_of_keep_every_stay_too(tmp_path: Path) -> None:
-    with checkpoint.manager(tmp_path, keep=1, keep_every=10) as saver:
+    with checkpoint.manager(tmp_path, keep=1, keep_every=[10, None]) as saver:
         for step in (5, 10, 15, 20, 25):
             checkpoint.save(saver, step, PARAMS, REST)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "20", "25"]

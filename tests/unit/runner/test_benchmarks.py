@@ -3,7 +3,8 @@ answers. Models are functions from tokens to logits here."""
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from engine.data.token_store import WrongTokens
 from engine.data.tokenize import END, Tokenizer, byte_tokenizer, train_bpe
+from engine.model.generation import Completion, Prompt, Sampling
 from runner.isolation import bubblewrap
 from runner.lib import human_eval
 from runner.planning import task_sources
@@ -19,9 +21,10 @@ from runner.schema import metrics
 from runner.spec import task_items
 from runner.spec.benchmarks import measures
 from runner.spec.task_items import BadTask, Choice, Whole, items_of
-from runner.worker.builtin import benchmark, item_tokens, task_scores
+from runner.worker.builtin import benchmark, item_tokens, solution_tests, task_scores
 from runner.worker.builtin.answers import PROBES, _FromLogits, check_vocabulary
 from runner.worker.builtin.made_tasks import made
+from runner.worker.builtin.plain_values import decode, encode
 from runner.worker.builtin.trained import Planned
 
 TEXT = " ".join(f"The quick {word} jumped over sleepy dogs yesterday." for word in (
@@ -72,8 +75,9 @@ def lines(
     model = _FromLogits(Talk(of), ROWS, SEQ_LEN, tokenizer.vocab_size)
     this = Planned({"seq_len": SEQ_LEN}, "")
     tasks = [benchmark.Task("it", kind, items)]
-    asked = list(benchmark._asked(tasks, tokenizer, this, 4))
-    return benchmark._to_own_tasks(asked, tokenizer, 4, model)
+    config = {"tokens": 4}
+    asked = list(benchmark._asked(tasks, tokenizer, this, config))
+    return benchmark._to_own_tasks(asked, tokenizer, config, model)
 
 
 def values(kind: str, of: list[dict[str, Any]]) -> dict[str, float]:
@@ -106,6 +110,87 @@ def test_a_solution_is_scored_after_its_prompt() -> None:
     [line] = lines([FUNCTION], uniform(), kind="function")
     assert (line["bytes"], line["tokens"]) == (14, 14)  # with the line break before it
     assert values("function", [line]) == {"bpb": pytest.approx(8, rel=1e-6)}
+
+
+@pytest.mark.parametrize(("n", "c"), [(10, 0), (10, 1), (12, 5), (100, 3), (10, 10)])
+def test_pass_at_k_is_the_chance_that_one_of_k_solutions_passes(n: int, c: int) -> None:
+    other = {"samples": [{"passed": True}] * n, "logprobs": -1.0, "bytes": 1}
+    mine = other | {"samples": [{"passed": number < c} for number in range(n)]}
+    found = task_scores.scores_of("function", [mine, other])
+    assert list(found) == ["bpb", "pass_at_1", "pass_at_10"] + ["pass_at_100"] * (n == 100)
+    for k in (1, 10):
+        score = found[f"pass_at_{k}"]
+        none = math.prod((n - c - i) / (n - i) for i in range(k))  # drawn one after the other
+        assert score
+        assert score.value == pytest.approx((1 + 1 - none) / 2)
+        assert score.standard_error == pytest.approx(none / 2)
+        assert score.items == 2
+
+
+class Writes(_FromLogits):
+    """A model that always continues in the same way."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Talk(uniform()), ROWS, SEQ_LEN, 256)
+        self.text, self.asked = text, list[tuple[Prompt, Sampling]]()
+
+    def generate(
+        self, prompts: Sequence[Prompt], count: int, sampling: Sampling
+    ) -> list[Completion]:
+        self.asked += [(prompt, sampling) for prompt in prompts]
+        tokens = np.frombuffer(self.text.encode(), np.uint8).astype(np.int32)[:count]
+        return [Completion(tokens, np.zeros(len(tokens), np.float32)) for _ in prompts]
+
+
+def test_solutions_are_drawn_with_a_seed_each_and_end_where_the_function_does() -> None:
+    config = {"tokens": 30, "samples": {"count": 3, "temperature": 0.5, "top_p": 0.9}}
+    model = Writes("    return 2\n\ndef g():\n    pass")
+    tasks = [benchmark.Task("it", "function", [FUNCTION, FUNCTION])]
+    this = Planned({"seq_len": SEQ_LEN}, "")
+    asked = list(benchmark._asked(tasks, byte_tokenizer(), this, config))
+    for line in benchmark._to_own_tasks(asked, byte_tokenizer(), config, model):
+        assert line["samples"] == [{"written": "    return 2\n"}] * 3
+    assert [(of.number, of.seed) for of, _ in model.asked] == list(product(range(2), range(3)))
+    assert {sampling for _, sampling in model.asked} == {Sampling(0.5, None, 0.9)}
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "why"),
+    [
+        (b'{"why": null, "word": "mine"}', 0, None),
+        (b'{"why": "AssertionError", "word": "mine"}', 0, "AssertionError"),
+        (b'{"why": null, "word": "mine"}', 1, "its process ended with 1"),
+        (b'{"why": null, "word": "other"}', 0, "its tests did not end"),
+        (b'{"why": null}', 0, "its tests did not end"),
+        (b'{"word": "mine"}', 0, "its tests did not end"),
+        (b"[]", 0, "its tests did not end"),
+        (b"", 0, "its tests did not end"),
+    ],
+)
+def test_a_solution_passes_by_the_word_that_the_examiner_alone_knows(
+    said: bytes, code: int, why: str | None
+) -> None:
+    assert solution_tests.verdict(said, "mine", bubblewrap.Ended(code)) == why
+
+
+VALUES = [
+    None, True, 0, -(2**80), 1.5, math.inf, 2j, "é\ud800", b"\x00", [], (1, [2, (3,)]),
+    {"a": {1, 2}, (1,): frozenset({3})}, {1: True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_plain_values_cross_between_processes(value: Any) -> None:
+    back = decode(json.loads(json.dumps(encode(value))))
+    assert (back, type(back)) == (value, type(value))
+
+
+@pytest.mark.parametrize("found", [[1], {}, {"a": 1}, {"list": 1}, {"set": [{"list": []}]}])
+def test_nothing_but_plain_values_crosses(found: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        decode(found)
+    with pytest.raises(TypeError, match="a object is no plain value"):
+        encode([object()])
 
 
 def test_no_order_of_the_choices_changes_a_score() -> None:
@@ -340,7 +425,11 @@ def test_metrics_are_known_before_the_run() -> None:
         "task/sums/bpb",
     ]
     assert len(list(measures(none | {"tasks": ["sums.jsonl"]}))) == 5  # any of them
+    drawn = {"tasks": ["humaneval"], "samples": {"count": 20}}
     assert list(measures(none | {"tasks": ["humaneval"]})) == ["task/humaneval/bpb"]
+    of_functions = ["bpb", "pass_at_1", "pass_at_10"]
+    assert list(measures(none | drawn)) == [f"task/humaneval/{what}" for what in of_functions]
+    assert all(metrics.better(name) for name in measures(none | drawn))
     of_suite = list(measures(none | {"tasks": [], "suite": "marin-8b"}))
     assert len(of_suite) == 19 * 5
     assert {"task/mmlu-0shot/accuracy", "task/mmlu-5shot/accuracy"} < set(of_suite)

@@ -95,6 +95,23 @@ def test_the_chart_says_that_the_job_reported_it(spec):
     )
 
 
+def test_validation_curves_are_a_panel_below_where_there_are_some(spec):
+    plan = synthetic.plan(seeds=[0, 1])
+    runs = [
+        synthetic.run(plan, "fast", n, 2.0).model_copy(
+            update={"validation": ((8, 3.0 + n, 0.1), (16, 2.0, None))}
+        )
+        for n in (0, 1)
+    ]
+    found = charts.loss_curves(plan, runs)
+    _, panel = found["vconcat"]
+    assert panel["title"]["text"] == "validation: bits per byte · scored by the lab"
+    means = found["datasets"]["scored_means"]
+    assert [(row["tokens"], row["loss"]) for row in means] == [(32768.0, 3.5), (65536.0, 2.0)]
+    assert "vconcat" not in spec
+    assert charts.png(found).startswith(b"\x89PNG")
+
+
 def test_equal_input_gives_equal_bytes(spec):
     plan = synthetic.plan()
     again = charts.loss_curves(plan, runs_of(plan))

@@ -142,6 +142,7 @@ OTHER = {
             ("rope_theta", 1000), ("norm_epsilon", 1e-6),
         )
     },
+    "evaluate_every": plan(changed("wsd,", "wsd, evaluate_every: 4,")),
     "keep_moments": plan(changed("num_train_steps: 16", "num_train_steps: 16, keep_moments: true")),
     "spike_sigma": plan(changed("num_train_steps: 16", "num_train_steps: 65, spike_sigma: 4")),
     "phases": plan(changed("wsd,", "wsd, phases: [{at: 8, learning_rate: 0.001}],")),

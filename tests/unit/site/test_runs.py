@@ -10,6 +10,7 @@ from bot.site.pages import runs
 from bot.site.pages.build import build
 from bot.site.pages.templating import compared
 from runner.lib import redact
+from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic
 from tests.unit.site.test_pages import HOST, Page
@@ -65,6 +66,36 @@ def test_a_runs_script_has_its_curve_and_what_a_comparison_needs(store, entry, t
     assert body["run"]["config"]["learning_rate"] == 0.003
     assert body["run"]["figures"]["eval/bpb"] == 2.58
     assert body["run"]["page"] == f"runs/{entry.names[0]}.html"
+
+
+def test_a_run_and_its_execution_have_a_validation_curve_where_snapshots_were_scored(
+    store, tmp_path
+):
+    execution = synthetic.execution(synthetic.plan())
+    points = ((4, 3.0, 0.05), (8, 2.75, None), (16, 2.58, 0.04))
+    found = [
+        synthetic.run(execution.plan, arm, seed, 2.58, execution=execution.id)
+        for arm, seed in execution.plan.runs()
+    ]
+    found[0] = found[0].model_copy(update={"validation": points})
+    synthetic.finish(store, execution, synthetic.PLAIN, runs=found)
+    build(store, tmp_path / "site")
+    first, second = (
+        tmp_path / "site" / "runs" / f"{execution.id}.{record.run_name(run.arm, run.seed)}.html"
+        for run in found[:2]
+    )
+    text = first.with_suffix(".validation.js").read_text()
+    body = json.loads(text.partition(",")[2].removesuffix(");\n"))
+    assert body["data"]["curve"] == {
+        "step": [4, 8, 16], "bpb": [3.0, 2.75, 2.58], "error": [0.05, None, 0.04],
+        "low": [2.902, 2.75, 2.5016], "high": [3.098, 2.75, 2.6584],
+    }  # fmt: skip
+    assert "from 3 at step 4 to 2.58 at step 16" in first.read_text()
+    assert "Validation curve" not in second.read_text()
+    assert not second.with_suffix(".validation.js").exists()
+    whole = tmp_path / "site" / "executions" / execution.id
+    assert "ends at 2.58 after 65,536 tokens" in (whole / "index.html").read_text()
+    assert '"bpb":[3.0,2.75,2.58]' in (whole / "validation.js").read_text()
 
 
 def test_every_run_can_be_asked_for_by_name(store, entry, tmp_path):
