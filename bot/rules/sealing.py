@@ -19,7 +19,7 @@ from runner.lib import problems, yaml_lines
 from runner.lib.complaints import Complaints
 from runner.lib.problems import Problem
 from runner.schema import metrics, prediction_forms
-from runner.schema.record import ARM_NAME, FINAL_STATES, Edit, Prediction, Preregistration
+from runner.schema.record import ARM_OF_STEPS, FINAL_STATES, Edit, Prediction, Preregistration
 
 NO_RESPONSE = "_No response_"
 MAX_PREDICTIONS = 20
@@ -252,8 +252,8 @@ def _prediction(written: Any, index: int, complaints: Complaints) -> Prediction 
     if isinstance(metric, str) and not metrics.wrong(metric) and (words := metrics.never(metric)):
         complaints.say((index, "metric"), words)
     for path, name in _names(known):
-        if not re.fullmatch(ARM_NAME, name):
-            words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
+        if not re.fullmatch(ARM_OF_STEPS, name):
+            words = "can be no arm's name; the plan lists them, such as `fast` or `tune,rate=0.01`"
             complaints.say((index, *path), f"{name[:60]!r} {words}")
     return prediction
 

@@ -45,6 +45,7 @@ from runner.schema.record.files import read as read
 from runner.schema.record.files import require as require
 from runner.schema.record.files import write as write
 from runner.schema.record.plans import ARM_NAME as ARM_NAME
+from runner.schema.record.plans import ARM_OF_STEPS as ARM_OF_STEPS
 from runner.schema.record.plans import EVERYTHING as EVERYTHING
 from runner.schema.record.plans import Author as Author
 from runner.schema.record.plans import Cost as Cost

@@ -19,7 +19,9 @@ EVERYTHING = "*"  # in budgets: all kinds of hardware together
 
 AFRESH = "@"  # in the place of an output: separates it from the execution that owns it
 
-ARM_NAME = r"[a-z0-9_-]{1,40}"
+ARM_NAME = r"[a-z0-9_-]{1,40}"  # as declared
+_PART = rf"({ARM_NAME}|[a-z0-9_]{{1,40}}=[A-Za-z0-9_.+-]{{1,40}})"
+ARM_OF_STEPS = rf"{_PART}(,{_PART}){{0,7}}"  # as `arm_named` makes it of points of sweeps
 
 
 class Resources(Record):

@@ -166,7 +166,9 @@ def test_solutions_are_drawn_and_tested_in_boxes_of_their_own(store: Store, tmp_
     )
     plan = planner.plan_folder(folder, store)
     # With an own loss, such a step runs in a box; but in a box there can be no other.
-    out = made(store, plan, terms=executor.Terms("bubblewrap"))["benchmarks"].folder
+    found = made(store, plan, terms=executor.Terms("bubblewrap"))["benchmarks"]
+    out, isolation = found.folder, found.manifest.receipt["isolation"]
+    assert isolation == f"{bubblewrap.version()}, for each solution; no other own code ran"
     [scores] = json.loads((out / "measured.json").read_text()).values()
     assert scores.keys() == set(measures(plan.steps["benchmarks"].config))
     assert scores["task/one/pass_at_1"] == {
@@ -193,6 +195,7 @@ def test_a_model_that_looks_ahead_has_no_scores(store: Store, tmp_path: Path) ->
     [
         ("[clozee]", "there is no task `clozee`.*; did you mean `cloze`?"),
         ("[]", "there is no task; write"),
+        ("[gym/../x]", "there is no task `gym/../x`; .* gym/<dataset of reasoning-gym>"),
         ("[../sky.jsonl]", "there is no task `../sky.jsonl`"),
         ("[a/humaneval.jsonl]", "`humaneval` is a task of the lab; rename the file"),
         ("[Sky.jsonl]", "`Sky` would be a part of metrics' names"),

@@ -144,6 +144,14 @@ def test_a_name_that_no_arm_can_have_is_refused_before_it_is_sealed(arm: str) ->
     assert "can be no arm's name" in problem
 
 
+@pytest.mark.parametrize("arm", ["fast", "gentle,low-cosine", "tune,learning_rate=1e-05,tied=True"])
+def test_an_arm_of_a_sweep_can_be_predicted_by_the_name_that_the_plan_gives_it(arm: str) -> None:
+    body = form_body(
+        predictions=f'- metric: eval/bpb\n  arm: "{arm}"\n  expect: "< 1"\n  confidence: 0.8'
+    )
+    assert sealed(body).predictions[0].arm == arm
+
+
 @pytest.mark.parametrize(
     "expect",
     ["> 1.5", ">= 1.5", ">1.5", "> -1.5"],

@@ -1,0 +1,77 @@
+"""The studies that the repository keeps: their issues were sealed as they stand here, before
+anything ran, and today's code judges the kept runs as the lab did."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.model.thread import Issue
+from bot.rules import sealing
+from runner.analysis import verdicts
+from runner.planning import planner
+from runner.schema import record
+from runner.schema.record import Execution, Person, Preregistration, Result, Run
+from runner.store.store import Store
+
+STUDIES = sorted(path.parent for path in Path(__file__).parents[2].glob("experiments/*/records"))
+each = pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
+
+
+def kept(study: Path) -> tuple[Store, Execution, Result, Preregistration]:
+    store = Store(study / "records", make=False)
+    [name] = record.names(store, "executions")
+    execution = record.require(store, f"executions/{name}/execution", Execution)
+    assert execution.origin
+    asked = f"{execution.origin.repository}/{execution.plan.preregistration}"
+    return (
+        store,
+        execution,
+        record.require(store, f"executions/{name}/result", Result),
+        record.require(store, f"preregistrations/{asked}/1", Preregistration),
+    )
+
+
+def test_there_are_studies() -> None:
+    assert len(STUDIES) >= 1
+
+
+@each
+def test_the_issue_beside_a_declaration_was_sealed_before_anything_ran(study: Path) -> None:
+    _, execution, result, seal = kept(study)
+    title, _, body = (study / "issue.md").read_text().partition("\n")
+    issue = Issue(title.removeprefix("# "), body.strip(), Person(id=1, login="ada"), open=True)
+    assert sealing._digest(issue) == seal.text_sha256
+    assert seal.at < execution.at < result.at
+    assert execution.plan.predictions == seal.predictions
+    assert execution.plan.seal == seal.digest()
+
+
+@each
+def test_the_declaration_is_the_one_that_ran(study: Path) -> None:
+    _, execution, _, _ = kept(study)
+    now = planner.plan_folder(study)
+    assert now.arms == execution.plan.arms
+    assert now.steps.keys() == execution.plan.steps.keys()
+    for name, step in now.steps.items():
+        assert _asked(step.config) == _asked(execution.plan.steps[name].config)
+    assert now.code_sha256 == execution.plan.code_sha256
+
+
+def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the text's digest, which is that of the Python that ran it."""
+    return {key: value for key, value in config.items() if key != "sha256"}
+
+
+@each
+def test_todays_code_gives_the_kept_verdicts(study: Path) -> None:
+    store, execution, result, _ = kept(study)
+    runs = [
+        record.require(store, f"runs/{execution.id}.{record.run_name(*run)}", Run)
+        for run in execution.plan.runs()
+    ]
+    assert all(run.scores for run in runs)
+    found = verdicts.judge(execution.plan, verdicts.scores_of(runs), execution.climbed)
+    assert found == result.verdicts
+    assert all(verdict.n >= 3 for verdict in found)
