@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -248,11 +249,22 @@ def test_long_conversations_are_dropped_or_cut_and_counted(store: Store, tmp_pat
         "{% set x = namespace(a='a') %}{% for n in range(60) %}{% set x.a = x.a * 9 %}{% endfor %}",
     ],
 )
-def test_a_template_that_loops_or_grows_is_stopped(loop: str) -> None:
+def test_a_template_that_loops_or_grows_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    start = subprocess.Popen
+
+    def impatient(command: list[str], **more: Any) -> Any:
+        """One second instead of ten."""
+        name = template_child.__name__
+        code = f"import {name} as child; child.SECONDS = 1; child.main()"
+        return start([command[0], "-c", code], **more)
+
+    monkeypatch.setattr(template_child.subprocess, "Popen", impatient)
     begun, asked = time.monotonic(), [{"role": "user", "content": "a"}]
     template = f"{{% generation %}}{loop}{{% endgeneration %}}"
     with (
-        template_child.renderer(template, "") as render,
+        template_child.renderer(template) as render,
         pytest.raises(BadTemplate, match=r"10 seconds or 1024 MB|MemoryError"),
     ):
         render(asked, None)

@@ -212,3 +212,4 @@ def test_one_talks_to_an_exported_model(home: Mapping[str, artifacts.Made]) -> N
     said = CliRunner().invoke(main.app, [str(word) for word in asked], input="a\n\nb\n")
     assert said.exit_code == 0
     assert len(said.stdout.splitlines()) >= 2
+    assert "it has no chat template, so it continues each line that you write" in said.stderr
