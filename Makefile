@@ -59,6 +59,7 @@ bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BENCH)/python -m tests.bench.steps --snakemake .venv-snake/bin/snakemake
 	$(BENCH)/python -m tests.bench.tokenizing
 	$(BIN)/python -m tests.bench.generation
+	$(BIN)/python -m tests.bench.tuning
 	$(BIN)/python -m tests.bench.bot
 	$(BIN)/python -m tests.bench.site
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\

@@ -12,9 +12,13 @@ import pytest
 from bot.fake_github import server
 from tests import examples, one_app
 
+
 # The machine keeps its power for as long as the tests run; who cuts it, or looks at what is synced,
 # puts a call of its own here.
-os.fsync = lambda _: None
+def no_sync(_: object) -> None: ...
+
+
+os.fsync = no_sync
 server.repository_app = one_app.repository_app
 assert examples.TIMES > 0  # that file sets Hypothesis up
 

@@ -139,7 +139,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
         "the bot posts the verdict in the issue",
         lambda: lab.said(issue, "shows the scores, the curves"),
     )
-    if lab.said(issue, "**Differs from the seal:** the issue was edited once") != verdict:
+    if lab.said(issue, "**Difference from what was sealed:** the issue was edited once") != verdict:
         raise Missed("the verdict does not say that the issue was edited after it was sealed")
     story.wait("the bot sets the label to done", lambda: lab.label(issue) == "experiment: done")
     check = story.wait(

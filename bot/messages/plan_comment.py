@@ -16,15 +16,15 @@ from runner.planning import arm_settings
 from runner.planning import cost as planning_cost
 from runner.planning.arm_settings import Settings
 from runner.publish import step_summary
-from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord
+from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord, Standing
 
 MAX_DRAWN = 40  # steps of a flow chart
 MAX_LINE = 600  # characters of one line of a step's configuration
 MAX_OWN = 2_000  # likewise of what an arm says to code of its own
 MAX_COLUMNS = 12  # keys in which arms differ, in one table
 ISOLATED = {
-    "bubblewrap": "in isolation (bubblewrap), without network. It can read its inputs, those "
-    "files of its folder that are part of its fingerprint, and the installed Python. It can write "
+    "bubblewrap": "in isolation (bubblewrap), without network. It can read its inputs, the "
+    "Python files of the experiment that it can import, and the installed Python. It can write "
     "only its output",
     "trusted": "without isolation: this lab's operator trusts approved code. Read it before you "
     "approve it",
@@ -46,7 +46,12 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         steps=list(step_summary.ordered(plan.steps).items()),
         takes=_takes,
         flow_lines=_flow_lines,
-        standings=Counter(sorted(one.state for one in record.standings.values())),
+        standings=Counter(sorted(_does(one) for one in record.standings.values())),
+        states={
+            record.standings[name].state if name in record.standings else "new"
+            for name in plan.steps
+        },
+        reasons=any(one.why for one in record.standings.values()),
         cost=planning_cost.left(plan, record.standings),
         drawing=_drawing(plan),
         told=power.told(plan, plan.predictions, record.spread, record.spreads),
@@ -94,7 +99,7 @@ def runs_in(plan: Plan, isolation: Isolated) -> str | None:
     names = _own_names(plan)
     if not isolation or names is None:
         return None
-    return f"Its own code ({names}) would run {ISOLATED[isolation]}."
+    return f"The experiment's own Python code ({names}) would run {ISOLATED[isolation]}."
 
 
 def own_code(plan: Plan) -> str | None:
@@ -103,8 +108,9 @@ def own_code(plan: Plan) -> str | None:
     if names is None:
         return None
     return (
-        f"It has its own code ({names}). The lab runs own code only in isolation, which does not "
-        f"work on its machine. You can run it on yours: `regatta run {code(plan.experiment)}`."
+        f"The experiment has its own Python code ({names}). The lab runs own code only in "
+        f"isolation, which does not work on its machine. You can run it on yours: "
+        f"`regatta run {code(plan.experiment)}`."
     )
 
 
@@ -118,6 +124,11 @@ def _own_names(plan: Plan) -> str | None:
 
 
 # ── Steps and settings ───────────────────────────────────────────────────────────────────────
+
+
+def _does(standing: Standing) -> str:
+    """What a plan does with a step: nothing if it is cached or runs elsewhere."""
+    return standing.state if standing.state in ("cached", "being made") else "to run"
 
 
 def _takes(step: PlannedStep) -> str:

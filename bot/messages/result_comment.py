@@ -18,6 +18,7 @@ from runner.analysis import (
 from runner.analysis.which_runs_count import Registration, Review
 from runner.history import forecasts
 from runner.lib import format
+from runner.publish import step_summary
 from runner.schema.record import run_name
 
 
@@ -46,7 +47,7 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         scores=table,
         measured=list(dict.fromkeys(row.metric for row in table)),
         picture=loss_curves.line(thread, ran),
-        receipt=_receipt(ran),
+        receipt=step_summary.receipt(_receipt(ran)),
         forecasts=list(forecasts.outcomes(ran.execution, scores)),
         gate=promotion.gate(plan, ran.runs) if ran.result.state == "done" else None,
     )

@@ -96,7 +96,7 @@ def _actions(ran: Ran, site: str | None) -> str:
         live = f"[Watch live]({live_page(ran, site)}) · " if site else ""
         return f"{live}`/cancel` stops it."
     if ran.result.state == "done":
-        return links(ran, site)
+        return f"The bot posts the result in a new comment on this pull request. {links(ran, site)}"
     details = f"[Details]({page(ran, site)}) · " if site else ""
     return f"{details}A maintainer can comment `/retry` to run the same plan again."
 

@@ -130,6 +130,8 @@ _jinja.globals.update(
     snapshots=snapshots.told,
     uploads=planned_steps.uploads,
     meaning=metrics.words,
+    asks=metrics.asks,
+    metrics_of=measured.named,
 )
 _jinja.filters.update(
     upto=lambda items, most: list(items)[:most],

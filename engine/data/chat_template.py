@@ -8,7 +8,7 @@ attribute, no module and no clock. They can still loop; the caller bounds time a
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import jinja2
 from jinja2 import nodes
@@ -17,9 +17,12 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+FILE = "chat_template.jinja"  # its name in the folder of a model
 MAX_TEXT = 4_000_000  # characters of one conversation
 # Around what the assistant says until the text is finished. In Unicode they are no characters.
 BEGIN, END = "\ufdd0", "\ufdd1"
+_ANSWER = "forty-two"  # of a conversation that shows how turns end
+_Node = TypeVar("_Node", bound=nodes.Node)
 
 
 class BadTemplate(Exception):
@@ -72,20 +75,37 @@ def _environment() -> jinja2.Environment:
 
 
 def check(template: str) -> None:
-    """Raises BadTemplate for a template that is not Jinja or has no `{% generation %}`. Only reads
-    it: even compiling would compute constants, however large."""
+    """Raises BadTemplate for a template that is not Jinja or has no `{% generation %}`."""
+    if not any(
+        isinstance(call.call.node, nodes.ExtensionAttribute)
+        for call in _find(template, nodes.CallBlock)
+        if isinstance(call.call, nodes.Call)
+    ):
+        raise BadTemplate(
+            "the chat template has no {% generation %} tag, so that no token would be trained "
+            "on; write {% generation %} before what the assistant says and "
+            "{% endgeneration %} after it"
+        )
+
+
+def with_tokens(template: str, texts: Mapping[str, str]) -> str:
+    """The template with the texts of special tokens ({"eos_token": "</s>"}) that it names and does
+    not set. So it writes the same wherever it is used. Raises BadTemplate."""
+    found = _find(template, nodes.Name)
+    named = {one.name for one in found} - {one.name for one in found if one.ctx == "store"}
+    lines = [
+        f"{{% set {name} = {json.dumps(text, ensure_ascii=False)} %}}\n"
+        for name, text in sorted(texts.items())
+        if name in named
+    ]
+    return "".join([*lines, template])
+
+
+def _find(template: str, kind: type[_Node]) -> list[_Node]:
+    """All nodes of this kind. Only reads the template: even compiling would compute constants,
+    however large. Raises BadTemplate."""
     try:
-        tree = _environment().parse(template)
-        if not any(
-            isinstance(call.call.node, nodes.ExtensionAttribute)
-            for call in tree.find_all(nodes.CallBlock)
-            if isinstance(call.call, nodes.Call)
-        ):
-            raise BadTemplate(
-                "the chat template has no {% generation %} tag, so that no token would be trained "
-                "on; write {% generation %} before what the assistant says and "
-                "{% endgeneration %} after it"
-            )
+        return list(_environment().parse(template).find_all(kind))
     except jinja2.TemplateSyntaxError as error:
         raise BadTemplate(
             f"line {error.lineno} of the chat template is not Jinja: {error.message}; repair it"
@@ -96,7 +116,7 @@ def check(template: str) -> None:
 
 @lru_cache(maxsize=8)
 def _compiled(template: str) -> jinja2.Template:
-    check(template)
+    _find(template, nodes.Name)  # its errors in words
     return _environment().from_string(template)
 
 
@@ -104,14 +124,18 @@ def rendered(
     template: str,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Any] | None = None,
-    eos_token: str = "",
+    *,
+    add_generation_prompt: bool = False,
 ) -> Rendered:
-    """The conversation as text. Templates see `messages`, `tools`, `eos_token`, `bos_token` (empty)
-    and `add_generation_prompt` (false). Raises BadTemplate."""
-    given = {"messages": messages, "tools": tools, "eos_token": eos_token, "bos_token": ""}
+    """The conversation as text, with the beginning of the assistant's next turn if asked for.
+    Templates see `messages`, `tools`, `add_generation_prompt`, and `eos_token` and `bos_token`,
+    empty unless they were added (`with_tokens`). Raises BadTemplate."""
+    given = {"messages": messages, "tools": tools, "eos_token": "", "bos_token": ""}
     parts, size = list[str](), 0
     try:
-        for part in _compiled(template).generate(**given, add_generation_prompt=False):
+        for part in _compiled(template).generate(
+            **given, add_generation_prompt=add_generation_prompt
+        ):
             parts.append(part)
             if (size := size + len(part)) > MAX_TEXT:
                 raise BadTemplate(
@@ -127,6 +151,19 @@ def rendered(
     except (ArithmeticError, AttributeError, LookupError, RecursionError, MemoryError) as error:
         raise BadTemplate(f"the chat template fails: {type(error).__name__}") from error
     return _unmarked("".join(parts))
+
+
+def end_of_turn(render: Callable[..., Rendered]) -> str | None:
+    """What a template writes after the words of the assistant, such as `<|im_end|>`: a model that
+    learned it ends its answers so. None if it writes nothing. `render` is called as `rendered` with
+    its template. Raises BadTemplate."""
+    asked = [{"role": "user", "content": "question"}, {"role": "assistant", "content": _ANSWER}]
+    text, spans = render(asked, None)
+    if (begin := text.rfind(_ANSWER)) < 0:
+        return None
+    end = next((end for _, end in spans if end > begin), len(text))
+    found = text[begin + len(_ANSWER) : end]
+    return found.rstrip() or found or None
 
 
 def _unmarked(text: str) -> Rendered:

@@ -104,6 +104,11 @@ class Tokenizer:
         places = np.array(found.offsets, np.int64).reshape(-1, 2)
         return np.array(found.ids, np.uint32), places
 
+    def as_token(self, text: str) -> int | None:
+        """The id of the token that is this whole text in a chat template; None if it is several."""
+        ids, _ = self.encode_with_places(text)
+        return int(ids[0]) if len(ids) == 1 else None
+
     @cached_property
     def _with_special_tokens(self) -> Any:
         import tokenizers
@@ -190,23 +195,25 @@ def byte_tokenizer() -> Tokenizer:
     return Tokenizer(_bytes_definition())
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+def train_bpe(texts: Iterable[str], vocab_size: int, special: Sequence[str] = ()) -> Tokenizer:
     """Train a byte-level BPE (Sennrich et al., 2016; Radford et al., 2019) of at most `vocab_size`
-    tokens, fewer if the texts have no more pairs to merge. Id 0 is END. The same texts in the same
-    order give the same tokenizer."""
+    tokens, fewer if the texts have no more pairs to merge. Id 0 is END, and the next ones are
+    `special`: tokens that only chat templates write. The same texts in the same order give the same
+    tokenizer."""
     import tokenizers
 
-    if vocab_size < 257:
+    if vocab_size < (least := 257 + len(special)):
+        own = f", {len(special)} special ones" if special else ""
         raise BadTokenizer(
-            "a byte-level BPE needs 256 tokens for bytes and 1 that ends a document, and "
-            f"vocab_size is {vocab_size}; raise it to 257 or more, or use the byte tokenizer"
+            f"a byte-level BPE needs 256 tokens for bytes{own} and 1 that ends a document, and "
+            f"vocab_size is {vocab_size}; raise it to {least} or more, or use the byte tokenizer"
         )
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[END],
+        special_tokens=[END, *special],
         initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )

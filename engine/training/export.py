@@ -14,6 +14,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from engine.config.schema import ModelConfig
+from engine.data.chat_template import FILE as CHAT_TEMPLATE
 from engine.data.tokenize import Tokenizer
 from engine.model.decoder import Decoder, Params
 from engine.training.checkpoint import difference
@@ -33,7 +34,6 @@ FIELDS = {
     "tie_word_embeddings": "tie_word_embeddings",
     "norm_epsilon": "rms_norm_eps",
 }
-CHAT_TEMPLATE = "chat_template.jinja"
 # This class loads a tokenizer.json unchanged; Llama's own class would replace it.
 TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -89,13 +89,15 @@ def export(
     tokenizer: Tokenizer | None = None,
     *,
     chat_template: str | None = None,
+    end_of_turn: str | None = None,
     dtype: Literal["float32", "bfloat16"] = "float32",
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write the model to the new or empty `folder`, so that transformers' AutoModelForCausalLM
     loads it: exactly in float32, rounded in bfloat16. AutoTokenizer loads `tokenizer`, with its
-    `chat_template` (Jinja). Host memory holds one file, of about `shard_bytes`, at a time. This
-    process must be able to address all of `params`. Raises CannotExchange."""
+    `chat_template` (Jinja). Generation ends at `end_of_turn` if that is one token. Host memory
+    holds one file, of about `shard_bytes`, at a time. This process must be able to address all of
+    `params`. Raises CannotExchange."""
     config = _holdable(decoder)
     if problem := difference(params, jax.eval_shape(decoder.init, jax.random.key(0))):
         raise CannotExchange(
@@ -119,7 +121,10 @@ def export(
     if chat_template is not None:
         (folder / CHAT_TEMPLATE).write_text(chat_template, encoding="utf-8")
     ending = tokenizer.end_of_document if tokenizer else None
-    _write_json(folder / "generation_config.json", {"eos_token_id": ending})
+    turn = tokenizer.as_token(end_of_turn) if tokenizer and end_of_turn else None
+    ends = list(dict.fromkeys(one for one in (turn, ending) if one is not None))
+    eos = ends if len(ends) > 1 else next(iter(ends), None)
+    _write_json(folder / "generation_config.json", {"eos_token_id": eos})
     # Last: a folder without it is not taken for a model.
     _write_json(folder / "config.json", _config_json(config, dtype, ending))
 

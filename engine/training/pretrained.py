@@ -15,10 +15,14 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 
 from engine.config.schema import ModelConfig
+from engine.data.chat_template import FILE as CHAT_TEMPLATE
+from engine.data.chat_template import BadTemplate, with_tokens
 from engine.data.tokenize import BadTokenizer, Tokenizer, load_tokenizer
 from engine.model.decoder import Params
 from engine.training.export import ARCHITECTURES, FIELDS, CannotExchange, tensors
 
+MAX_TEMPLATE = 200_000  # characters
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token")  # which templates name
 STORED = ("F32", "BF16", "F16")  # dtypes that can be read, by safetensors' names
 
 # Their settings that change the computation and have only one value here.
@@ -85,6 +89,36 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
         return Tokenizer(tokenizer.definition, ending)
     except BadTokenizer as error:
         raise CannotExchange(str(error)) from error
+
+
+def read_chat_template(folder: Path) -> str | None:
+    """The chat template in `folder` (Jinja), with the texts of the tokenizer's special tokens; None
+    if there is none. Raises CannotExchange."""
+    config = folder / "tokenizer_config.json"
+    fields = _json(config) if config.is_file() else {}
+    template = fields.get("chat_template")
+    if isinstance(template, list):  # older folders name several
+        named = [one for one in template if isinstance(one, dict) and one.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    if (path := folder / CHAT_TEMPLATE).is_file():
+        template = path.read_text(encoding="utf-8", errors="replace")
+    if not isinstance(template, str):
+        return None
+    if len(template) > MAX_TEMPLATE:
+        raise CannotExchange(
+            f"the chat template in {folder} has {len(template):,} characters, and {MAX_TEMPLATE:,} "
+            "at most; shorten it, or remove it"
+        )
+    texts = {}
+    for name in SPECIAL:
+        of = fields.get(name)
+        text = of.get("content") if isinstance(of, dict) else of
+        if isinstance(text, str):
+            texts[name] = text
+    try:
+        return with_tokens(template, texts)
+    except BadTemplate as error:
+        raise CannotExchange(f"{folder}: {error}, or remove the template") from error
 
 
 def _weight_files(folder: Path) -> list[Path]:

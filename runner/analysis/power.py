@@ -143,9 +143,9 @@ def known(spread: Spread | None, seeds: int) -> str:
         )
     if spread is None:
         return (
-            f"Power unknown: the lab has run fewer than {FEWEST_ARMS} comparable arms (same text, "
-            f"two seeds or more, between 1/{ALIKE} and {ALIKE} times the FLOPs). So the lab cannot "
-            "say how small a difference this plan can detect."
+            f"Statistical power unknown: the lab has run fewer than {FEWEST_ARMS} comparable arms "
+            f"(same text, two seeds or more, between 1/{ALIKE} and {ALIKE} times the FLOPs). So "
+            "the lab cannot say how small a difference this plan can detect."
         )
     smallest = smallest_difference(_apart(spread, between_arms=True), seeds)
     return (

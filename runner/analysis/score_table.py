@@ -49,20 +49,13 @@ class Row:
         return self.score.items
 
     @property
-    def at_chance(self) -> bool:
-        """Whether an interval includes what guessing gives."""
-        return any(
-            metrics.at_chance(self.score, interval)
-            for interval in (self.by_seeds, self.by_items)
-            if interval
-        )
-
-    @property
     def note(self) -> str:
-        """What to know about it; empty if nothing."""
-        if self.chance is None or not self.at_chance:
+        """Which intervals include what guessing gives; empty if none does."""
+        both = {"seeds": self.by_seeds, "items": self.by_items}
+        by = [name for name, one in both.items() if one and metrics.at_chance(self.score, one)]
+        if self.chance is None or not by:
             return ""
-        return f"{AT_CHANCE} ({figure(self.chance, 3)})"
+        return f"{AT_CHANCE} ({figure(self.chance, 3)}) by {' and '.join(by)}"
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -216,7 +216,10 @@ def chat(
     store: TheStore = "store",
     jobs: TheJobs = None,
 ) -> None:
-    """Talk to a model: it continues what you write. Ctrl-D ends."""
+    """Talk to a model. Ctrl-D ends.
+
+    A model with a chat template answers and remembers the conversation. Any other continues each
+    line that you write."""
     asked: dict[str, Any] = {
         "what": "chat",
         "temperature": temperature,
@@ -232,7 +235,10 @@ def chat(
         answers = stack.enter_context(_child(asked))
         ready = next(answers)
         if prompt is None:
-            remark(f"context {ready['context']:,} tokens; Ctrl-D ends", "dim")
+            how = "it answers by its chat template"
+            if not ready["chats"]:
+                how = "it has no chat template, so it continues each line that you write"
+            remark(f"{how}; context {ready['context']:,} tokens; Ctrl-D ends", "dim")
         for number, text in enumerate(_lines(prompt)):
             answer = answers.send({"number": number, "text": text})
             if "error" in answer:

@@ -17,7 +17,7 @@ from runner.planning import code_digest, lockfile, parquet_child, prompts, task_
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration, task_items
-from runner.spec.benchmarks import MADE, OF_THE_LAB, lm_eval_tasks
+from runner.spec.benchmarks import MADE, is_file, lm_eval_tasks
 from runner.spec.graph import Graph, Node
 from runner.spec.model_steps import drawn_too_many
 from runner.spec.step_types import INIT, SOURCED, calls_of, logical, parts_of
@@ -163,7 +163,7 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
 def files_of(node: Node) -> list[str]:
     """The files of the experiment's folder, other than code, that a step's configuration names."""
     if node.do == "benchmark":
-        return [task for task in node.config.get("tasks", ()) if task not in OF_THE_LAB]
+        return [task for task in node.config.get("tasks", ()) if is_file(task)]
     file = node.config.get("file") if node.do == "generate" else None
     if node.do == "tokenize" and not is_known(node.config.get("source")):
         file = node.config["source"]
@@ -212,7 +212,7 @@ def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, A
     files = {}
     for task in config["tasks"]:
         if task not in MADE:
-            data = task_sources.content(task, folder)
+            data = task_sources.content(task, folder, config["items"])
             kind, items = task_items.items_of(data, task)
             sha256 = hashlib.sha256(data).hexdigest()
             files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}

@@ -248,4 +248,7 @@ def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
         text = planned_steps.text(folder, step.config["source"])
         return {"train": text.train, "validation": text.validation}
     files = step.config["files"]
-    return {f"{name_of(task)}{FILE}": task_sources.content(task, folder) for task in files}
+    return {
+        f"{name_of(task)}{FILE}": task_sources.content(task, folder, step.config["items"])
+        for task in files
+    }

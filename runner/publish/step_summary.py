@@ -15,12 +15,27 @@ def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
     return {name: steps[name] for name in step_graph.order(needs)}
 
 
+RECEIPT = {
+    "affinity": "CPU cores used",
+    "code_sha256": "SHA-256 of Regatta's code",
+    "environment": "environment variables",
+    "options": "JAX options",
+    "xla_flags": "XLA_FLAGS",
+}
 STATUSES = {"made": "done", "being made": "running", "not made": "not run"}
 
 
 def status(state: str) -> str:
     """A step's state for people. Records have other words for some."""
     return STATUSES.get(state, state)
+
+
+def receipt(said: Mapping[str, str]) -> dict[str, str]:
+    """What a job reports about how it computed, under names for people; without empty values."""
+    shown = {name: words for name, words in said.items() if words}
+    if shown.get("driver") == shown.get("platform"):
+        shown.pop("driver", None)
+    return {RECEIPT.get(name, name): words for name, words in shown.items()}
 
 
 def ended(end: StepEnd) -> str:

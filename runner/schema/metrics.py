@@ -40,18 +40,34 @@ class What(NamedTuple):
     short: str  # the same in tables and in sentences with many numbers
     better: Direction | None  # None: neither is better
     words: str
+    further: str = ""  # follows the name of what it was measured on
 
 
 WHATS = {
     "bpb": What("bits per byte", "bpb", "lower", "bits per byte"),
     "loss": What("nats per token", "nats", "lower", "loss"),
     "accuracy": What("", "", "higher", "share of right answers"),
-    "accuracy_norm": What("", "", "higher", "share of right answers, by probability per byte"),
+    "accuracy_norm": What(
+        *("", "", "higher", "share of right answers"),
+        ", if the answer is the choice with the highest probability per byte",
+    ),
     "exact_match": What("", "", "higher", "share of answers that match exactly"),
     "pass_at_1": What("", "", "higher", "share of functions solved by one solution"),
     "pass_at_10": What("", "", "higher", "share of functions solved by one of 10 solutions"),
     "pass_at_100": What("", "", "higher", "share of functions solved by one of 100 solutions"),
-    "choice_prob_norm": What("", "", "higher", "probability of the right choice among the choices"),
+    "choice_prob_norm": What(
+        *("", "", "higher", "mean probability of the right choice"),
+        ", where the probabilities of all choices sum to 1",
+    ),
+}
+
+
+# What the tasks of the lab ask, after "`name` asks".
+ASKS = {
+    "cloze": "which of four words of the same length follows",
+    "lexical-choice": "which spelling of the next word is right: one of the two has two letters "
+    "exchanged",
+    "humaneval": "for the rest of a Python function, and tests check it",
 }
 
 
@@ -113,18 +129,27 @@ def words(metric: str) -> str:
     family, *between, _ = metric.split("/")
     subject = what(metric).words
     if metric == OUTPUT_NORM:
-        subject = "Frobenius norm of the output matrix"
+        subject = (
+            "Frobenius norm of the output matrix (from the last hidden layer to the vocabulary)"
+        )
     elif family == "eval":
         part = f"`{'/'.join(between)}` in " if between else ""
         subject += f" on {part}the validation text"
     elif family == "task":
         subject += f" on the benchmark `{'/'.join(between)}`"
+    subject += what(metric).further
     found = better(metric)
     return (
         f"{subject}; {found} is better"
         if found
         else f"{subject}; neither higher nor lower is better"
     )
+
+
+def asks(metrics: Iterable[str]) -> dict[str, str]:
+    """Of these metrics' tasks those of the lab, each with what it asks."""
+    tasks = dict.fromkeys(metric.split("/")[1] for metric in metrics if metric.startswith("task/"))
+    return {task: ASKS[task] for task in tasks if task in ASKS}
 
 
 def of_part(part: str, what: str = "bpb") -> str:

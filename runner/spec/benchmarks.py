@@ -12,10 +12,11 @@ from runner.lib.problems import near
 from runner.spec.task_items import Kind, is_path_below
 
 # Tasks without a file: they are made of the validation text (`runner.worker.builtin.made_tasks`).
-MADE: dict[str, Kind] = {"cloze": "choice", "lexical-choice": "choice"}
+MADE: dict[str, Kind] = {"cloze": "choice", "lexical-choice": "choice", "word-order": "choice"}
 # Tasks whose items a package of this machine has (`runner.planning.task_sources`).
 HUMANEVAL = "humaneval"
 PACKAGED: dict[str, Kind] = {HUMANEVAL: "function"}
+GYM = "gym/"  # before the name of a dataset of reasoning-gym
 FILE = ".jsonl"
 NAME = r"[a-z0-9_.-]{1,50}"  # of a task, in the names of its metrics
 OF_THE_LAB = (*MADE, *PACKAGED)
@@ -33,15 +34,28 @@ def name_of(task: str) -> str:
     return PurePosixPath(task).name.removesuffix(FILE)
 
 
+def is_file(task: str) -> bool:
+    """Whether a task is a file of the experiment's folder."""
+    return task.endswith(FILE)
+
+
+def kind_of(task: str) -> Kind | None:
+    """The kind of a task's items; None if only its file tells."""
+    if task.startswith(GYM) and not is_file(task):
+        return "answer"
+    return (MADE | PACKAGED).get(task)
+
+
 def _task(task: str) -> str:
-    if task in OF_THE_LAB:
+    if kind_of(task) and re.fullmatch(NAME, task.removeprefix(GYM)):
         return task
-    if not task.endswith(FILE) or not is_path_below(task):
+    if not is_file(task) or not is_path_below(task):
         raise refusal(
-            "there is no task `{task}`; there are {known}, or name a {file} file of the "
-            "experiment's folder{near}",
+            "there is no task `{task}`; there are {known}, {gym}<dataset of reasoning-gym>, and "
+            "{file} files of the experiment's folder{near}",
             task=task,
             known=", ".join(OF_THE_LAB),
+            gym=GYM,
             file=FILE,
             near=near(task, OF_THE_LAB),
         )
@@ -158,8 +172,8 @@ class Benchmark(Config):
         default=(),
         max_length=50,
         strict=False,
-        description="cloze and lexical-choice, which are made of the validation text; humaneval; "
-        "and .jsonl files of the experiment's folder",
+        description="cloze, lexical-choice and word-order, which are made of the validation text; "
+        "humaneval; gym/<dataset> of reasoning-gym; and .jsonl files of the experiment's folder",
     )
     items: Count = Field(
         default=500, le=100_000, description="of each task, the most; of a file, the first"
@@ -193,10 +207,10 @@ def pass_at(config: Mapping[str, Any]) -> dict[str, int]:
 def measures(config: Mapping[str, Any]) -> Iterator[str]:
     """The metrics that a step may measure, from its configuration in the plan. Of tasks of lm_eval,
     and of files that the plan has not read yet: those of any kind of item."""
-    kinds = MADE | PACKAGED | {task: file["kind"] for task, file in config["files"].items()}
+    kinds = {task: file["kind"] for task, file in config["files"].items()}
     of_any = tuple(dict.fromkeys(what for of in METRICS.values() for what in of))
     for task in config["tasks"]:
-        kind = kinds.get(task)
+        kind = kind_of(task) or kinds.get(task)
         for what in METRICS[kind] if kind else of_any:
             yield f"task/{name_of(task)}/{what}"
         for what in pass_at(config) if kind in ("function", None) else ():

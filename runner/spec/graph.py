@@ -128,6 +128,8 @@ def written_out(
     for node, number, words in _no_room(made):
         if not complaints.lost(graph.place(node, ("config", "tokens"))):
             complaints.say(graph.place(node, ("config", "prompts", number)), words)
+    for node, words in _not_exported(made):
+        complaints.say(graph.place(node, ("inputs", "models")), words)
     return graph
 
 
@@ -170,6 +172,17 @@ def _no_room(nodes: Mapping[str, Node]) -> Iterator[tuple[str, int, str]]:
                     f"{min(lengths)} tokens (seq_len); shorten it, or lower `tokens`"
                 )
                 yield name, number, words
+
+
+def _not_exported(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
+    """Nodes that export own models."""
+    for name, node in nodes.items():
+        models = node.inputs.get("models", ()) if node.do == "export" else ()
+        trained = ((of, nodes[of].checked) for of in models)
+        own = [(of, it.own.model) for of, it in trained if isinstance(it, Train) and it.own.model]
+        for of, function in own[:1]:
+            words = f"`{of}` trains the own model `{function}`, and `transformers` has no code for "
+            yield name, f"{words}it; name a step that trains a model of the lab"
 
 
 def _without_seeds(node: Node) -> dict[str, tuple[str, ...]]:

@@ -41,6 +41,11 @@ def of_graph(steps: Mapping[str, StepLike]) -> dict[str, tuple[str, ...]]:
     return {model: tuple(of) for model, of in found.items()}
 
 
+def named(steps: Mapping[str, StepLike]) -> list[str]:
+    """The metrics that will be measured of any model, each once."""
+    return list(dict.fromkeys(metric for of in of_graph(steps).values() for metric in of))
+
+
 def told(steps: Mapping[str, StepLike]) -> str | None:
     """The metrics that will be measured, as a clause; None if there are none."""
     planned = of_graph(steps)

@@ -15,9 +15,19 @@ MAX_PROMPTS, MAX_PROMPT = 1000, 20_000  # of a step; characters
 MAX_DRAWN = 1_000_000  # tokens that a step draws from one model
 
 
+class Message(Config):
+    """A turn of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: Text
+
+
+Messages = Annotated[tuple[Message, ...], Field(min_length=1, max_length=1000, strict=False)]
+
+
 class Generate(Config):
     """Has trained models continue prompts. They are chosen before the run: written here, in a file,
-    or beginnings of the validation text."""
+    or beginnings of the validation text. A model with a chat template answers conversations."""
 
     # YAML gives a list, the field is a tuple: so these are not strict.
     prompts: tuple[Text, ...] = Field(
@@ -35,6 +45,14 @@ class Generate(Config):
         "or, if it has fewer documents, of its first windows",
     )
     held_out_tokens: Count = Field(default=32, description="the length of such a beginning")
+    chats: tuple[Messages, ...] = Field(
+        default=(),
+        max_length=MAX_PROMPTS,
+        strict=False,
+        exclude_if=lambda chats: not chats,  # old plans have no such key
+        description="conversations to answer, each as its messages, such as [{role: user, content: "
+        "Hello}]; for models that were trained on conversations or imported with a chat template",
+    )
     tokens: Count = Field(default=64, description="maximum length of a completion")
     temperature: float = Field(
         default=1.0, ge=0, le=100, description="0: always the most likely token"

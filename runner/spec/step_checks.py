@@ -113,6 +113,10 @@ def of_config(
     yield from _unfit(step, config, steps)
     if step.do == "train":
         yield from _of_conversations(step, config, steps)
+    models = step.inputs.get("models", "")
+    if step.do == "generate" and config.get("chats") and not _may_chat(models, steps):
+        words = f"`{models}` is not trained on conversations, so it has no chat template; "
+        yield ("config", "chats"), words + "name a model that is, or write `prompts`"
     if step.do in CHECKS:
         yield from CHECKS[step.do](
             config, {key: _parts(steps.get(of)) for key, of in step.inputs.items()}, lost
@@ -178,6 +182,19 @@ def _of_conversations(step: Step, config: Mapping[str, Any], steps: Mapping[str,
                 yield ("config", "loss_on"), words
 
 
+def _may_chat(model: str, steps: Mapping[str, Step]) -> bool:
+    """Whether the model that a step makes may have a chat template."""
+    waiting, seen = [model], set[str]()
+    while waiting:
+        step = steps.get(name := waiting.pop())
+        if step is None or step.do not in BUILT_IN or step.do in ("conversations", "import"):
+            return True
+        if step.do == "train" and name not in seen:
+            waiting += step.inputs.values()
+        seen.add(name)
+    return False
+
+
 def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
     """The inputs that a step reads with this configuration."""
     if do != "train" or "data" in config.get("own", {}):
@@ -237,10 +254,15 @@ def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) 
 def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said:
     if lost:
         return
-    count = len(config["prompts"]) + config["held_out"]
+    chats = config.get("chats", ())
+    count = len(config["prompts"]) + len(chats) + config["held_out"]
     if not count and config["file"] is None:
-        words = "there is nothing to continue; write `prompts`, `file` or `held_out`"
+        words = "there is nothing to continue; write `prompts`, `file`, `held_out` or `chats`"
         yield ("config", "prompts"), words
+    for number, messages in enumerate(chats):
+        if messages[-1]["role"] == "assistant":
+            words = "there is nothing to answer; end it with a message of the user"
+            yield ("config", "chats", number), words
     if words := drawn_too_many(count, len(config["seeds"]), config["tokens"]):
         yield ("config", "tokens"), words
 

@@ -74,9 +74,26 @@ class Tokenize(Config):
     vocab_size: Count | None = Field(
         default=None, validate_default=True, description="bpe only: most tokens it may have"
     )
+    special_tokens: tuple[Annotated[str, Field(min_length=2, max_length=64)], ...] = Field(
+        default=(),
+        max_length=100,
+        strict=False,  # YAML gives a list, the field is a tuple
+        exclude_if=lambda special: not special,  # old plans have no such key
+        description="bpe only: what a chat template writes as one token, such as <|im_end|>; in "
+        "texts these are ordinary words",
+    )
     sha256: dict[str, str] = Field(
         default={}, description="of the source's splits; filled in by the plan"
     )
+
+    @field_validator("special_tokens")
+    @classmethod
+    def _a_bpe_has_special_ones(cls, special: tuple[str, ...], info: ValidationInfo) -> Any:
+        if special and info.data.get("tokenizer") in ("byte", "given"):
+            raise refusal("only a bpe that is trained here takes special_tokens; remove them")
+        if twice := [one for one in special if special.count(one) > 1 or one == "<|endoftext|>"]:
+            raise refusal("the tokenizer has `{twice}` already; remove it here", twice=twice[0])
+        return special
 
     @field_validator("vocab_size")
     @classmethod

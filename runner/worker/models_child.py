@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.data.chat_template import BadTemplate
 from engine.data.tokenize import BadTokenizer, Tokenizer
 from engine.model.generation import Prompt, Sampling
 from engine.training import pretrained
@@ -19,7 +20,7 @@ from engine.training.export import CannotExchange
 from runner.isolation import bubblewrap
 from runner.lib import untrusted_files
 from runner.schema.devices import Kind
-from runner.worker.builtin import exchange, model_card, trained
+from runner.worker.builtin import chat, exchange, model_card, trained
 from runner.worker.builtin.answers import answered
 from runner.worker.builtin.generate import ended
 from runner.worker.builtin.own_code_errors import BadOwnCode
@@ -27,7 +28,7 @@ from runner.worker.model_client import Asker
 from runner.worker.step_process import Job
 
 ERRORS = (
-    *(CannotExchange, BadOwnCode, BadTokenizer, untrusted_files.Refused),
+    *(CannotExchange, BadOwnCode, BadTemplate, BadTokenizer, untrusted_files.Refused),
     *(bubblewrap.CannotIsolate, OSError),
 )
 
@@ -89,9 +90,12 @@ def _chat(asked: Mapping[str, Any]) -> None:
             ask = _asker(asked["own"], place)
         this = ask.models[""] if ask else trained.planned(folder)
         tokenizer = exchange.tokenizer_of(folder, _folder(asked["stores"]))
-        _say(ready=True, context=int(this.config["seq_len"]))
-        for line in sys.stdin:
-            _say(**_answer(json.loads(line), asked, this, folder, tokenizer, ask))
+        with chat.of(folder) as talk:
+            _say(ready=True, context=int(this.config["seq_len"]), chats=talk is not None)
+            messages = list[dict[str, str]]()
+            for line in sys.stdin:
+                question = json.loads(line)
+                _say(**_answer(question, asked, this, folder, tokenizer, ask, talk, messages))
 
 
 def _asker(own: Mapping[str, Any], place: str) -> Asker:
@@ -119,22 +123,39 @@ def _answer(
     folder: Path,
     tokenizer: Tokenizer,
     ask: Any,  # an Asker, for an own model
+    talk: chat.Chat | None,
+    messages: list[dict[str, str]],
 ) -> dict[str, Any]:
-    """The completion of a question's text: as many tokens as are asked for, or as the context has
-    room for."""
-    [ids] = tokenizer.encode_batch([question["text"]])
+    """The answer to a question, which is added to the conversation; the completion of its text if
+    the model has no chat template. As many tokens as are asked for, or as the context has room
+    for."""
+    if talk:
+        messages.append({"role": "user", "content": question["text"]})
+        try:
+            ids, _ = tokenizer.encode_with_places(talk.prompt(messages))
+        except BadTemplate as error:
+            messages.clear()
+            return {"error": str(error)}
+    else:
+        [ids] = tokenizer.encode_batch([question["text"]])
     context = int(this.config["seq_len"])
     count = min(asked["tokens"], context - len(ids))
     if len(ids) == 0 or count < 1:
         words = f"has {len(ids):,} tokens, and the model's context is {context:,}"
+        if len(messages) > 1:
+            messages.clear()
+            return {"error": f"the conversation {words}; what you write next begins a new one"}
+        messages.clear()
         return {"error": f"what you wrote {words}; write less" if len(ids) else "write something"}
     sampling = Sampling(temperature=asked["temperature"])
     prompt = Prompt(np.asarray(ids, np.int32), asked["seed"], question["number"])
     [made], _ = answered(
         this, folder, {}, ask, lambda model: model.generate([prompt], count, sampling)
     )
-    said = ended(tokenizer, made, ())
-    return {"text": said["completion"], "ended": said["ended"]}
+    said = ended(tokenizer, made, [talk.end] if talk and talk.end else [])
+    text = said["completion"].strip() if talk else said["completion"]
+    messages.append({"role": "assistant", "content": text})
+    return {"text": text, "ended": said["ended"]}
 
 
 if __name__ == "__main__":

@@ -19,15 +19,25 @@ MEMORY = 1 << 30  # bytes
 class Renderer:
     """Asks the process. Once it has ended, it is of no use."""
 
-    def __init__(self, process: "subprocess.Popen[str]", template: str, eos_token: str) -> None:
-        self._process = process
-        self._common = {"template": template, "eos_token": eos_token}
+    def __init__(self, process: "subprocess.Popen[str]", template: str) -> None:
+        self._process, self._template = process, template
 
-    def __call__(self, messages: Sequence[Mapping[str, Any]], tools: Any) -> Rendered:
-        """The conversation as text. Raises BadTemplate."""
+    def __call__(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Any = None,
+        *,
+        add_generation_prompt: bool = False,
+    ) -> Rendered:
+        """As `engine.data.chat_template.rendered`. Raises BadTemplate."""
         assert self._process.stdin
         assert self._process.stdout
-        asked = {**self._common, "messages": messages, "tools": tools}
+        asked = {
+            "template": self._template,
+            "messages": messages,
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
@@ -46,13 +56,13 @@ class Renderer:
 
 
 @contextmanager
-def renderer(template: str, eos_token: str) -> Iterator[Renderer]:
+def renderer(template: str) -> Iterator[Renderer]:
     """A process that renders this template."""
     command = [sys.executable, "-m", __name__]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8")
     try:
-        yield Renderer(process, template, eos_token)
+        yield Renderer(process, template)
     finally:
         process.kill()
         process.communicate()

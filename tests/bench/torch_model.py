@@ -16,7 +16,8 @@ from engine.config.schema import ModelConfig, TrainConfig, span_steps
 
 INIT_STD = 0.02
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Batch = tuple[torch.Tensor, ...]  # inputs and targets (B, S), and a mask if there is one
+Loss = Callable[..., torch.Tensor]
 
 
 class Block(nn.Module):
@@ -34,18 +35,22 @@ class Block(nn.Module):
         self.gate_up_proj = nn.Linear(D, 2 * config.intermediate_dim, bias=False)
         self.down_proj = nn.Linear(config.intermediate_dim, D, bias=False)
 
-    def forward(self, x_BSD: torch.Tensor, turns: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        x_BSD = x_BSD + self.attention(norm(x_BSD, self.attention_norm, self.epsilon), turns)
+    def forward(
+        self, x_BSD: torch.Tensor, turns: tuple[torch.Tensor, ...], mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        x_BSD = x_BSD + self.attention(norm(x_BSD, self.attention_norm, self.epsilon), turns, mask)
         return x_BSD + self.mlp(norm(x_BSD, self.mlp_norm, self.epsilon))
 
-    def attention(self, x_BSD: torch.Tensor, turns: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def attention(
+        self, x_BSD: torch.Tensor, turns: tuple[torch.Tensor, ...], mask: torch.Tensor | None
+    ) -> torch.Tensor:
         H, K, h = self.heads
         B, S, _ = x_BSD.shape
         qkv_BNSh = self.qkv_proj(x_BSD).view(B, S, H + 2 * K, h).transpose(1, 2)
         qk_BNSh, v_BKSh = qkv_BNSh.split((H + K, K), dim=1)
         q_BHSh, k_BKSh = rotate(qk_BNSh, *turns).split((H, K), dim=1)
         o_BHSh = F.scaled_dot_product_attention(
-            q_BHSh, k_BKSh, v_BKSh, is_causal=True, enable_gqa=H != K
+            q_BHSh, k_BKSh, v_BKSh, attn_mask=mask, is_causal=mask is None, enable_gqa=H != K
         )
         return self.o_proj(o_BHSh.transpose(1, 2).reshape(B, S, H * h))
 
@@ -55,7 +60,9 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model. Called with inputs and targets (B, S), it returns the mean loss in nats."""
+    """The whole model. Called with inputs and targets (B, S), it returns the mean loss in nats over
+    the targets that are not −1. A mask (B, 1, S, S) says which positions see which, in the place of
+    all earlier ones."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -76,15 +83,17 @@ class Decoder(nn.Module):
             if weight.ndim == 2:
                 nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
-    def forward(self, inputs_BS: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
-        logits_BSV = self.logits(inputs_BS)
-        return F.cross_entropy(logits_BSV.flatten(0, 1).float(), targets_BS.flatten())
+    def forward(
+        self, inputs_BS: torch.Tensor, targets_BS: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        logits_BSV = self.logits(inputs_BS, mask).flatten(0, 1).float()
+        return F.cross_entropy(logits_BSV, targets_BS.flatten(), ignore_index=-1)
 
-    def logits(self, inputs_BS: torch.Tensor) -> torch.Tensor:
+    def logits(self, inputs_BS: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         S = inputs_BS.shape[1]
         x_BSD = self.embedding(inputs_BS)
         for block in self.blocks:
-            x_BSD = block(x_BSD, (self.cos_Si[:S], self.sin_Si[:S]))
+            x_BSD = block(x_BSD, (self.cos_Si[:S], self.sin_Si[:S]), mask)
         return self.lm_head(norm(x_BSD, self.final_norm, self.config.norm_epsilon))
 
 
@@ -148,15 +157,15 @@ def train(
     decoder: Decoder,
     loss: Loss,
     config: TrainConfig,
-    batches: Iterator[tuple[torch.Tensor, torch.Tensor]],
+    batches: Iterator[Batch],
 ) -> Iterator[float]:
     """One step after another; yields each step's loss before the update. `loss` is `decoder` as it
     is to be called: itself, or compiled."""
     optimizer = adamw(decoder, config)
-    for step, (inputs_BS, targets_BS) in enumerate(batches, start=1):
+    for step, batch in enumerate(batches, start=1):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
-        value = loss(inputs_BS, targets_BS)
+        value = loss(*batch)
         value.backward()
         nn.utils.clip_grad_norm_(decoder.parameters(), config.max_grad_norm)
         optimizer.step()

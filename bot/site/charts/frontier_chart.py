@@ -70,16 +70,16 @@ def chart(
         columns={
             "arm": "Row",
             "experiment": "Experiment or author",
-            "tier": "Tier",
+            "tier": "Who ran it",
             "seeds": "Seeds",
         }
         | dict(costs)
-        | {"mean": "Bits per byte", "low": "Mean − spread", "high": "Mean + spread"},
+        | {"mean": "Bits per byte", "low": "Mean − SD", "high": "Mean + SD"},
         drawing=_drawing(points, on, first, cost_title),
         choices={"x": costs},
         logged=("x",),
-        note="The line is the Pareto frontier: no row at the same cost or less has a better mean. "
-        f"Costs are for one run.{note} Hollow points have one seed or missing runs.",
+        note="The line is the Pareto frontier: no row with the same or a lower cost has a better "
+        f"mean. Costs are for one run.{note} Hollow points have one seed or missing runs.",
     )
 
 
@@ -119,8 +119,8 @@ def frontier_spec(cost: str, title: str) -> Mapping[str, Any]:
             "arm:N",
             "experiment:N",
             alt.Tooltip("mean:Q", format=".4f", title="bits per byte"),
-            alt.Tooltip("low:Q", format=".4f", title="mean − spread"),
-            alt.Tooltip("high:Q", format=".4f", title="mean + spread"),
+            alt.Tooltip("low:Q", format=".4f", title="mean − SD"),
+            alt.Tooltip("high:Q", format=".4f", title="mean + SD"),
             alt.Tooltip(f"{cost}:Q", format=".2e", title=title),
             "seeds:Q",
         ],

@@ -118,6 +118,12 @@ class Board:
         return f"boards/{self.id}.html"
 
     @property
+    def text(self) -> str:
+        """What its rows are scored on."""
+        source = self.group.data.source
+        return f"{source} (Python's standard library)" if source == "stdlib" else source
+
+    @property
     def title(self) -> str:
         """What it ranks."""
         return f"Bits per byte on {self.group.data.source}"
@@ -146,7 +152,8 @@ class Board:
             name="frontier",
             title="Cost and quality",
             script=f"boards/{self.id}.chart.js",
-            note=" Estimated hardware FLOPs are not shown.",
+            note=" Hardware FLOPs are training time × devices × their peak speed; the chart "
+            "leaves out rows for which they were only estimated before the run.",
         )
 
     def figures(self) -> str:

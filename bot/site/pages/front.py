@@ -53,7 +53,7 @@ def so_far(facts: Lab, boards: Sequence[Board]) -> list[str]:
         f"{many(outcomes.total(), 'prediction')} judged: {came}" if came else None,
         *(
             f"best score {estimates.figure(one.row.mean, 3)} bits per byte on "
-            f"{boards[0].group.data.source} (lower is better)"
+            f"{boards[0].text}; lower is better"
             for one in best
         ),
         f"{len(facts.running):,} running" if facts.running else None,

@@ -29,8 +29,8 @@ PLACES = {  # of the navigation
     "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
     "compare.html": "Compare",
-    "entries.html": "Entries",
-    "audit.html": "Audit",
+    "entries.html": "Speedrun entries",
+    "audit.html": "Checks of entries",
 }
 
 
@@ -126,11 +126,13 @@ def _templates(
         commit=commit,
         ordered=step_summary.ordered,
         ended=step_summary.ended,
+        of_receipt=step_summary.receipt,
         signed=signed,
         score_rows=score_table.worth_showing,
         score_head=score_table.HEAD,
         scores_of_run=score_table.of_run,
         meaning=metrics.words,
+        asks=metrics.asks,
     )
     pages.filters.update(
         duration=format.duration,

@@ -1,5 +1,5 @@
 """The step that makes token stores of conversations: `train` and `validation`, each with an array
-`labels` beside its tokens (`engine.data.conversations`), and `counts.json`."""
+`labels` beside its tokens (`engine.data.conversations`), `counts.json`, and the chat template."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.data.arrays import Folder, WrongTokens
 from engine.data.arrays import read as read_array
-from engine.data.chat_template import BadTemplate
+from engine.data.chat_template import FILE, BadTemplate, with_tokens
 from engine.data.chat_templates import TEMPLATES
 from engine.data.conversations import LABELS, SPOKEN, Conversation, conversations, encoded
 from engine.data.lab_texts import BadText
@@ -32,11 +32,12 @@ Row = tuple[str, np.ndarray, np.ndarray]  # text, ids, labels
 def make(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Write the stores. Raises BadText and BadTemplate, which name the line."""
     tokenizer = TokenStore.open(inputs["tokenizer"] / "train").tokenizer()
-    template = TEMPLATES.get(config["template"], config["template"])
-    counts, before = dict[str, dict[str, int]](), 0
     end = tokenizer.end_of_document
-    eos = tokenizer.decode([end]) if end is not None else ""
-    with template_child.renderer(template, eos) as render:
+    special = {"bos_token": "", "eos_token": "" if end is None else tokenizer.decode([end])}
+    template = with_tokens(TEMPLATES.get(config["template"], config["template"]), special)
+    (out / FILE).write_text(template, encoding="utf-8")
+    counts, before = dict[str, dict[str, int]](), 0
+    with template_child.renderer(template) as render:
         for split in SPLITS:
             lines, source = _lines(config, inputs, split)
             first = 1 if KEPT not in inputs else before + 1

@@ -76,7 +76,7 @@ def _raised(name: str, words: str) -> Exception:
 def examined(asked: Mapping[str, str]) -> str | None:
     """Why the solution `written` of an item fails its tests; None if it passes."""
     names: dict[str, Any] = {"__name__": "tests"}
-    command = [sys.executable, "-P", "-m", solution_process.__name__]
+    command = [sys.executable, "-P", "-m", solution_process.main.__module__]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )

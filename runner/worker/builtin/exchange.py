@@ -10,18 +10,17 @@ from typing import Any
 import jax
 import safetensors.numpy
 
+from engine.data import chat_template
 from engine.data.tokenize import Tokenizer
 from engine.training import pretrained
 from engine.training.digest import leaves
-from engine.training.export import CHAT_TEMPLATE, CannotExchange, export
-from runner.lib import untrusted_files
+from engine.training.export import CannotExchange, export
 from runner.spec.step_types import KEPT
 from runner.store import digests
-from runner.worker.builtin import model_card, tokens, trained
+from runner.worker.builtin import chat, model_card, tokens, trained
 from runner.worker.builtin.mixtures import parts_of
 from runner.worker.builtin.params_file import PARAMS
 
-MAX_TEMPLATE = 1 << 20  # bytes
 CARD = "README.md"  # where the Hub looks for a model card
 
 
@@ -30,7 +29,7 @@ def export_models(
 ) -> None:
     """Write the input `models` for `transformers`: one to `out`, those of a sweep to folders in it
     with their labels. All inputs but `models` and `tokens` are scores, for the model cards. Raises
-    CannotExchange and BadOwnCode."""
+    CannotExchange, BadTemplate and BadOwnCode."""
     models, stores = inputs["models"], inputs["tokens"]
     assert isinstance(stores, Path)
     others = (of for name, of in inputs.items() if name not in ("models", "tokens"))
@@ -61,7 +60,7 @@ def export_one(
     target: Path,
 ) -> None:
     """Write the model in `folder`, which has this label among the scores, to `target`. Raises
-    CannotExchange and BadOwnCode."""
+    CannotExchange, BadTemplate and BadOwnCode."""
     this = trained.planned(folder)
     if this.own:
         raise CannotExchange(
@@ -69,17 +68,21 @@ def export_one(
             "the lab's, or take params.safetensors from the output of its `train` step"
         )
     model = trained.model_of(this, {})
-    params, template = trained.params_of(folder, model), chat_template_of(folder)
-    export(target, model, params, tokenizer, chat_template=template, dtype=config["dtype"])
+    params = trained.params_of(folder, model)
+    with chat.of(folder) as talk:
+        template, end = (talk.template, talk.end) if talk else (None, None)
+    export(
+        *(target, model, params, tokenizer),
+        chat_template=template,
+        end_of_turn=end,
+        dtype=config["dtype"],
+    )
     count = sum(array.size for array in jax.tree.leaves(params))
-    card = model_card.written(config, label, this.config, count, scores, chats=bool(template))
+    stop = end if end and tokenizer.as_token(end) is None else None
+    card = model_card.written(
+        config, label, this.config, count, scores, chats=template is not None, stop=stop
+    )
     (target / CARD).write_text(card, encoding="utf-8")
-
-
-def chat_template_of(folder: Path) -> str | None:
-    """The chat template of a model (Jinja); None if it has none. Raises Refused."""
-    found = untrusted_files.read(folder.resolve() / CHAT_TEMPLATE, MAX_TEMPLATE)
-    return None if found is None else found.decode("utf-8", errors="replace")
 
 
 def import_model(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
@@ -101,5 +104,5 @@ def take_in(folder: Path, out: Path, seq_len: int | None) -> None:
     (out / trained.MODEL).write_text(json.dumps(config.model_dump(), sort_keys=True) + "\n")
     if tokenizer := pretrained.read_tokenizer(folder):
         tokens.write_tokenizer(tokenizer, out)
-    if (template := chat_template_of(folder)) is not None:
-        (out / CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+    if (template := pretrained.read_chat_template(folder)) is not None:
+        (out / chat_template.FILE).write_text(template, encoding="utf-8")

@@ -7,20 +7,29 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from engine.data.chat_template import BadTemplate
 from engine.data.sampling import apportion
 from engine.data.token_store import TokenStore, WrongTokens
 from engine.data.tokenize import Tokenizer
 from engine.model.generation import Completion, Prompt, Sampling
 from engine.training.evaluate import CannotScore
-from runner.worker.builtin import look_ahead_probe
+from runner.worker.builtin import chat, look_ahead_probe
 from runner.worker.builtin.answers import Answers, answered, check_vocabulary
 from runner.worker.builtin.evaluate import planned_model
 from runner.worker.builtin.mixtures import parts_of
 from runner.worker.builtin.plugin_model import Functions
+
+
+class Text(NamedTuple):
+    """What a model continues."""
+
+    text: str
+    ids: np.ndarray  # (N,) its tokens
+    stops: Sequence[str]  # what ends a completion
 
 
 def generate(
@@ -32,7 +41,8 @@ def generate(
 ) -> None:
     """Lines of {model, prompt, seed, completion, tokens, logprob, ended} from each of the input
     `models`: how many tokens the completion has, their log-probability under the model in nats
-    (sampling aside), and why it ended. Raises WrongTokens, CannotScore and BadOwnCode."""
+    (sampling aside), and why it ended. Raises WrongTokens, CannotScore, BadTemplate and
+    BadOwnCode."""
     models, tokens = inputs["models"], inputs["tokens"]
     assert isinstance(tokens, Path)
     stores = [store for store, _ in parts_of(tokens, "validation").values()]
@@ -46,12 +56,13 @@ def generate(
     for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
         context = int(said[label].config["seq_len"])
         texts = _texts(config, tokenizer, stores, context)
-        prompts = _prompts(config, [ids for _, ids in texts], context)
+        texts += _chats(config, tokenizer, label, folder)
+        prompts = _prompts(config, [text.ids for text in texts], context)
         about = partial(_completions, prompts, config["tokens"], sampling)
         made, _ = answered(said[label], folder, functions, ask, about)
         lines[label] = [
-            {"model": label, "prompt": texts[prompt.number][0], "seed": prompt.seed}
-            | ended(tokenizer, completion, config["stop"])
+            {"model": label, "prompt": texts[prompt.number].text, "seed": prompt.seed}
+            | ended(tokenizer, completion, texts[prompt.number].stops)
             for prompt, completion in zip(prompts, made, strict=True)
         ]
     with (out / "completions.jsonl").open("w", encoding="utf-8") as file:
@@ -61,16 +72,33 @@ def generate(
 
 def _texts(
     config: Mapping[str, Any], tokenizer: Tokenizer, stores: Sequence[TokenStore], context: int
-) -> list[tuple[str, np.ndarray]]:
-    """Each prompt with its tokens: those that are written, then those of the validation text, an
-    equal share of each of its parts. Raises WrongTokens."""
-    written = config["prompts"]
-    found = list(zip(written, tokenizer.encode_batch(written), strict=True))
+) -> list[Text]:
+    """The prompts that are written, then those of the validation text, an equal share of each of
+    its parts. Raises WrongTokens."""
+    written, stops = config["prompts"], config["stop"]
+    encoded = tokenizer.encode_batch(written)
+    found = [Text(text, ids, stops) for text, ids in zip(written, encoded, strict=True)]
     shares = apportion([1] * len(stores), config["held_out"])
     for store, share in zip(stores, shares, strict=True):
         for ids in _beginnings(store, share, config["held_out_tokens"], context):
-            found.append((tokenizer.decode([int(token) for token in ids]), ids))
+            text = tokenizer.decode([int(token) for token in ids])
+            found.append(Text(text, ids, stops))
     return found
+
+
+def _chats(config: Mapping[str, Any], tokenizer: Tokenizer, label: str, folder: Path) -> list[Text]:
+    """The conversations as the model's chat template writes them. Raises BadTemplate."""
+    if not config.get("chats"):
+        return []
+    with chat.of(folder) as talk:
+        if talk is None:
+            raise BadTemplate(
+                f"the model {label} has no chat template, so it answers no `chats`; name one that "
+                "was trained on conversations, or write `prompts`"
+            )
+        texts = [talk.prompt(messages) for messages in config["chats"]]
+    stops = [*config["stop"], *([talk.end] if talk.end else [])]
+    return [Text(text, tokenizer.encode_with_places(text)[0], stops) for text in texts]
 
 
 def _beginnings(store: TokenStore, count: int, length: int, window: int) -> list[np.ndarray]:

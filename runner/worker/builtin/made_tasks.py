@@ -7,7 +7,11 @@ context. Places are drawn evenly among all of the text. The right choice is the 
 cloze: beside it, three other words of the same text with the same number of letters, each word
 equally likely however often it occurs. What decides is whether the model knows which word fits.
 lexical-choice: beside it, the same letters with two neighbours inside the word exchanged, which is
-no word of the text. What decides is whether the model knows how words are spelled."""
+no word of the text. What decides is whether the model knows how words are spelled.
+
+word-order: a place is four words of 1 to 12 letters with one space between each, and the right
+choice is these four. Beside it, the same with the two in the middle exchanged, which the text
+nowhere has. What decides is whether the model knows how words are ordered."""
 
 import re
 from collections import defaultdict
@@ -16,11 +20,12 @@ import numpy as np
 
 from runner.spec.task_items import BadTask, Choice
 
-LONGEST = 12  # letters
+LONGEST = {"cloze": 12, "lexical-choice": 12, "word-order": 51}  # bytes of a choice
 CONTEXT = 64  # bytes before the word, or fewer if a model sees fewer
 SHORTEST_CONTEXT = 16  # bytes
 OTHERS = 3  # wrong choices of cloze
 WORD = re.compile(rb"(?<![A-Za-z])[A-Za-z]{4,12}(?![A-Za-z])")
+FOUR_WORDS = re.compile(rb"(?<![A-Za-z])[A-Za-z]{1,12}(?: [A-Za-z]{1,12}){3}(?![A-Za-z])")
 MAX_TEXT = 4 << 20  # bytes of the text that are read
 SEED = 0
 
@@ -28,15 +33,16 @@ SEED = 0
 def made(task: str, text: bytes, count: int, most_bytes: int) -> list[Choice]:
     """At most `count` items; context and choice together have at most `most_bytes` bytes. Raises
     BadTask."""
-    context = min(CONTEXT, most_bytes - LONGEST)
+    least, context = SHORTEST_CONTEXT + LONGEST[task], min(CONTEXT, most_bytes - LONGEST[task])
     if context < SHORTEST_CONTEXT:
         raise BadTask(
-            f"`{task}` needs models that see {SHORTEST_CONTEXT + LONGEST} bytes, and one sees "
-            f"{most_bytes}; raise its seq_len"
+            f"`{task}` needs models that see {least} bytes, and one sees {most_bytes}; raise its "
+            "seq_len"
         )
-    found = [(m.start(), m.group().decode()) for m in WORD.finditer(text)]
+    pattern = FOUR_WORDS if task == "word-order" else WORD
+    found = [(m.start(), m.group().decode()) for m in pattern.finditer(text)]
     words = sorted({word for _, word in found})
-    wrong = _Other(words) if task == "cloze" else _Swapped(words)
+    wrong = WRONG[task](words, text)
     rng = np.random.default_rng(SEED)
     items: list[Choice] = []
     for number in rng.permutation(len(found)):
@@ -51,7 +57,7 @@ def made(task: str, text: bytes, count: int, most_bytes: int) -> list[Choice]:
             break
     if not items:
         raise BadTask(
-            f"the validation text has no word from which `{task}` could make an item; take the "
+            f"the validation text has no place from which `{task}` could make an item; take the "
             "task out, or use a longer text"
         )
     return items
@@ -60,7 +66,7 @@ def made(task: str, text: bytes, count: int, most_bytes: int) -> list[Choice]:
 class _Other:
     """Other words of the same length."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], _: bytes) -> None:
         self._by_length: dict[int, list[str]] = defaultdict(list)
         for word in words:
             self._by_length[len(word)].append(word)
@@ -76,7 +82,7 @@ class _Other:
 class _Swapped:
     """The word with two neighbours inside it exchanged."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], _: bytes) -> None:
         self._words = {word.lower() for word in words}
 
     def of(self, word: str, rng: np.random.Generator) -> list[str]:
@@ -85,3 +91,22 @@ class _Swapped:
             if swapped != word and swapped.lower() not in self._words:
                 return [swapped]
         return []
+
+
+class _Exchanged:
+    """The four words with the two in the middle exchanged."""
+
+    def __init__(self, _: list[str], text: bytes) -> None:
+        self._text = text.lower()
+
+    def of(self, words: str, _: np.random.Generator) -> list[str]:
+        first, second, third, last = words.split(" ")
+        exchanged = f"{first} {third} {second} {last}"
+        return [] if exchanged.lower().encode() in self._text else [exchanged]
+
+
+WRONG: dict[str, type[_Other | _Swapped | _Exchanged]] = {
+    "cloze": _Other,
+    "lexical-choice": _Swapped,
+    "word-order": _Exchanged,
+}

@@ -54,9 +54,10 @@ def written(
     scores: Scores,
     *,
     chats: bool,
+    stop: str | None = None,
 ) -> str:
     """The card of the model with this label. `config` is that of the `export` step, `model` the
-    model's own."""
+    model's own. `stop` is what ends an answer, if that is no token of its own."""
     about = config["about"]
     licence = config["licence"]
     front = {**FRONT, **({"license": licence} if licence else {})}
@@ -68,7 +69,7 @@ def written(
         f"{model['hidden_dim']}, a context of {model['seq_len']:,} tokens and a vocabulary of "
         f"{model['vocab_size']:,}. Regatta trained it, measured it and wrote this card from its "
         "records.",
-        "## Use\n\n```python\n" + (_CHAT if chats else _PLAIN) + "```",
+        "## Use\n\n```python\n" + (_chat(stop) if chats else _PLAIN) + "```",
         _data(about, label),
         _scores(label, scores),
         _reproduce(about),
@@ -89,8 +90,15 @@ _CHAT = """\
 from transformers import pipeline
 
 chat = pipeline("text-generation", "THIS FOLDER")
-print(chat([{"role": "user", "content": "Hello"}], max_new_tokens=64)[0]["generated_text"][-1])
+said = chat([{"role": "user", "content": "Hello"}], max_new_tokens=64STOP)
+print(said[0]["generated_text"][-1])
 """
+
+
+def _chat(stop: str | None) -> str:
+    # In ASCII, and without what would end the block of code.
+    written = json.dumps(stop).replace("`", "\\u0060")
+    return _CHAT.replace("STOP", "" if stop is None else f", stop_sequence={written}")
 
 
 def _data(about: Mapping[str, Any], label: str) -> str:

@@ -1,38 +1,38 @@
-"""Tests solutions that models wrote, each in a box of its own, whatever isolation is declared:
-`python -m runner.worker.builtin.solution_tests` for each processor, started by `tested`. Each reads
-questions and prints verdicts, as lines of JSON.
+"""Tests solutions that models wrote, each in a box of its own, whatever isolation is declared.
 
-These processes are started anew: boxes are forked, and the caller has used JAX, which has
-threads. `runner.worker.builtin.examiner` says why a solution cannot forge its verdict."""
+One process for each processor (`runner.worker.solution_boxes`) starts the boxes. These processes
+are new and no forks, because the caller has used JAX, which has threads.
+`runner.worker.builtin.examiner` says why a solution cannot forge its verdict."""
 
 import json
 import os
-import secrets
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
-from signal import SIGKILL
 from typing import Any
 
-from runner.isolation import bubblewrap
-from runner.lib import bounds, process_tree
 from runner.spec.task_items import BadTask, Function
 from runner.worker.builtin import examiner
 
-LIMITS = bubblewrap.Limits(
-    memory=2 << 30, tasks=64, file=16 << 20, written=0, seconds=60, printed=1 << 16
-)
-MAX_WORDS = 400  # characters of why a solution fails
+BOXES = "runner.worker.solution_boxes"  # by name: how a box is made changes no score
+LIMITS: dict[str, int] = {  # of a box; `runner.isolation.resource_watch` says of what
+    **{"memory": 2 << 30, "tasks": 64, "file": 16 << 20, "written": 0},
+    **{"seconds": 60, "printed": 1 << 16},
+}
 
 Question = tuple[str, str]  # the item as JSON, and what is written after its prompt
 
 
+class CannotTest(Exception):
+    """There is no box in which solutions could run; the message says why and what to do."""
+
+
 def check(task: str, items: Sequence[Any]) -> None:
     """Raises BadTask unless the solution of each item (Function) passes its tests, and
-    CannotIsolate."""
+    CannotTest."""
     found = tested([(item, item.canonical_solution) for item in items])
     for number, why in enumerate(found):
         if why is not None:
@@ -44,9 +44,7 @@ def check(task: str, items: Sequence[Any]) -> None:
 
 def tested(written: Sequence[tuple[Function, str]]) -> list[str | None]:
     """For each text that was written after an item's prompt why it fails the item's tests; None if
-    it passes. Equal ones are run once. Raises CannotIsolate."""
-    if why := bubblewrap.probe():
-        raise bubblewrap.CannotIsolate(why)
+    it passes. Equal ones are run once. Raises CannotTest."""
     questions = [(item.model_dump_json(), text) for item, text in written]
     different = list(dict.fromkeys(questions))
     count = min(len(os.sched_getaffinity(0)), len(different))
@@ -65,7 +63,9 @@ def tested(written: Sequence[tuple[Function, str]]) -> list[str | None]:
 
 @contextmanager
 def _children(count: int) -> Iterator["SimpleQueue[subprocess.Popen[str]]"]:
-    command, pipe = [sys.executable, "-P", "-m", __name__], subprocess.PIPE
+    of = examiner.main.__module__  # names a function, whose code so counts in fingerprints
+    command = [sys.executable, "-P", "-m", BOXES, of, json.dumps(LIMITS)]
+    pipe = subprocess.PIPE
     started = [
         subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8")
         for _ in range(count)
@@ -90,53 +90,6 @@ def _answer(child: "subprocess.Popen[str]", question: Question) -> str | None:
         raise RuntimeError("a process that tests solutions has ended; its memory may be out")
     found = json.loads(line)
     if "cannot" in found:
-        raise bubblewrap.CannotIsolate(found["cannot"])
+        raise CannotTest(f"solutions run only in boxes: {found['cannot']}")
     why: str | None = found["why"]
     return why
-
-
-# ── In a child ───────────────────────────────────────────────────────────────────────────────
-
-
-def main() -> None:
-    """Answer each question on the standard input."""
-    process_tree.die_with_parent(SIGKILL)
-    for line in sys.stdin:
-        item, written = json.loads(line)
-        try:
-            answer: dict[str, Any] = {"why": _in_a_box({**json.loads(item), "written": written})}
-        except bubblewrap.CannotIsolate as error:
-            answer = {"cannot": str(error)}
-        print(json.dumps(answer), flush=True)
-
-
-def _in_a_box(question: Mapping[str, Any]) -> str | None:
-    word, said = secrets.token_hex(16), bytearray()
-    ended = bubblewrap.run(
-        bubblewrap.Box(),
-        [examiner.__name__],
-        LIMITS,
-        given=json.dumps({**question, "word": word}).encode(),
-        keep=said.extend,
-        stderr=False,
-    )
-    return verdict(bytes(said), word, ended)
-
-
-def verdict(said: bytes, word: str, ended: bubblewrap.Ended) -> str | None:
-    """Why the solution failed, from what the examiner said and how it ended; None if it passed,
-    which takes the word that only the examiner was told."""
-    if ended.why or ended.code:
-        return ended.why or f"its process ended with {ended.code}"
-    try:
-        found = bounds.plain(said)
-        if found["word"] == word:
-            why = found["why"]
-            return None if why is None else str(why)[:MAX_WORDS]
-    except (ValueError, KeyError, TypeError):
-        pass
-    return "its tests did not end"
-
-
-if __name__ == "__main__":
-    main()

@@ -29,7 +29,8 @@ def tokenize(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -
 
 def _tokenizer(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Tokenizer:
     if config["tokenizer"] == "bpe":
-        return train_bpe(_texts(config, inputs)("train"), config["vocab_size"])
+        special = config.get("special_tokens", ())
+        return train_bpe(_texts(config, inputs)("train"), config["vocab_size"], special)
     if config["tokenizer"] == "given":
         given = inputs["tokenizer"]
         return written_tokenizer(given) or TokenStore.open(given / "train").tokenizer()

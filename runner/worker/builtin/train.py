@@ -1,7 +1,8 @@
 """The step that trains a model. Its output has the same bytes however often it was interrupted:
-`params.safetensors`, `model.json` and `curve.jsonl`, and if asked for `moments.safetensors` and
-`snapshots/<step>/params.safetensors`. Beside the output are checkpoints, which are not kept, and in
-`curve` the metrics of each step, also of throughput (`runner.worker.metrics_chunks`)."""
+`params.safetensors`, `model.json` and `curve.jsonl`, the chat template of a model that has one, and
+if asked for `moments.safetensors` and `snapshots/<step>/params.safetensors`. Beside the output are
+checkpoints, which are not kept, and in `curve` the metrics of each step, also of throughput
+(`runner.worker.metrics_chunks`)."""
 
 import json
 import os
@@ -13,6 +14,7 @@ import jax
 import safetensors.numpy
 
 from engine.config.schema import ModelConfig
+from engine.data import chat_template
 from engine.training.checkpoint import latest, of_step, restore
 from engine.training.digest import leaves
 from engine.training.heap import keep_heap
@@ -21,7 +23,7 @@ from engine.training.train import Diverged, Metrics
 from engine.training.train import train as steps_of
 from runner.store import scratch_paths
 from runner.store.scratch_paths import CURVE
-from runner.worker.builtin import initial_model
+from runner.worker.builtin import chat, initial_model
 from runner.worker.builtin.params_file import MOMENTS, PARAMS, snapshot_of
 from runner.worker.builtin.plugin_model import OWN, Functions
 from runner.worker.builtin.plugins import Parts
@@ -89,6 +91,8 @@ def train(
     (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
     if name := config["own"].get("model"):
         (out / OWN).write_text(json.dumps({"model": name}) + "\n")
+    if (template := chat.learned(config, inputs)) is not None:
+        (out / chat_template.FILE).write_text(template, encoding="utf-8")
     curve: dict[int, dict[str, Any]] = {}
     for maker in makers:
         curve |= _noted(maker / CURVE)

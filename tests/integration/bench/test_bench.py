@@ -1,6 +1,7 @@
 """What the engine is compared with is the same model, trained in the same way."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 import torch
 
 from engine.config.schema import ModelConfig, TrainConfig
+from engine.data.packing import PackedRows
 from engine.data.sampling import Sampler
+from engine.data.token_store import TokenStore
 from engine.model.decoder import Decoder
+from engine.model.loss import cross_entropy
 from engine.training import optim
 from engine.training.train import train
-from tests.bench import charts, sides, torch_model
+from tests.bench import charts, sides, torch_model, tuning
 
 MODEL = ModelConfig(
     hidden_dim=16,
@@ -73,6 +77,23 @@ def test_engine_and_torch_make_the_same_steps(
     # From the second on a loss depends on the update before it: clipping, AdamW and its rate.
     np.testing.assert_allclose(ours, theirs, rtol=2e-5)
     assert abs(ours[0] - ours[-1]) > 0.1
+
+
+def test_torch_has_the_engines_loss_of_conversations_packed_and_alone(
+    params: Any, torch_decoder: torch_model.Decoder
+) -> None:
+    tokens_N = np.random.default_rng(2).integers(0, 256, 90).astype(np.uint8)
+    store = TokenStore.of(tokens_N, offsets=np.array([0, 9, 13, 27, 44, 60, 65, 73, 90]))
+    store = replace(store, scored=tokens_N > 99)
+    batch = PackedRows(store, MODEL.seq_len).read(np.arange(4))
+    assert batch.segments_BS is not None
+    model = Decoder(MODEL)
+    features = model.features(params, batch.inputs_BS, batch.segments_BS)
+    ours = cross_entropy(features, model.output_matrix(params), batch.targets_BS)
+    for parts in (tuning.masked(*batch), tuning.in_rows(*batch)):
+        inputs, targets, *mask = map(torch.from_numpy, parts)
+        theirs = torch_decoder(inputs.long(), targets.long(), *mask).item()
+        assert theirs == pytest.approx(float(ours.nats / ours.targets), rel=2e-5)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])

@@ -15,14 +15,16 @@ from runner.lib import human_eval
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.spec.benchmarks import measures
+from runner.spec.step_types import KEPT
 from runner.store.store import Store
 from runner.worker import executor
-from runner.worker.builtin import task_scores
+from runner.worker.builtin import benchmark, lm_eval_tasks, task_scores
 from tests.integration.runner.test_execute import made
+from tests.integration.runner.test_lm_eval import TASKS_OF_LM_EVAL
 
 LABS = """\
 title: What a model prefers
-data: {source: stdlib}
+data: {source: lab-2026-11}
 model: {hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 64}
 train: {train_batch_size: 2, num_train_steps: 2, learning_rate: 0.01}
 eval: {tokens: 64}
@@ -71,6 +73,12 @@ class LooksAhead(Uniform):  # at every second position, which `evaluate` finds o
 """
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where the tests find what others of them have made."""
+    return Store(tmp_path_factory.mktemp("benchmark") / "store")
+
+
 def declared(folder: Path, text: str, files: dict[str, Any] = FILES) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(text)
@@ -95,10 +103,10 @@ def benchmarked(
 
 
 def test_the_labs_model_is_scored_on_every_task_and_scores_follow_from_the_items(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)  # an extra: these tasks do without it
-    scores, lines, _ = benchmarked(tmp_path / "labs", Store(tmp_path / "store"), LABS)
+    scores, lines, _ = benchmarked(tmp_path / "labs", store, LABS)
     assert Counter(line["task"] for line in lines) == {
         "cloze": 40, "lexical-choice": 40, "sky": 2, "sums": 2, "prose": 2
     }  # fmt: skip
@@ -113,11 +121,11 @@ def test_the_labs_model_is_scored_on_every_task_and_scores_follow_from_the_items
     assert 5 < scores["task/prose/bpb"]["value"] < 10  # it has learned next to nothing
 
 
-def test_an_own_model_scores_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> None:
+def test_an_own_model_scores_the_same_in_a_box_and_out_of_it(store: Store, tmp_path: Path) -> None:
     text = OWN.replace("NAME", "Table")
     boxed = executor.Terms("bubblewrap")
-    _, one, out = benchmarked(tmp_path / "own", Store(tmp_path / "one"), text, boxed)
-    _, other, _ = benchmarked(tmp_path / "own", Store(tmp_path / "other"), text)
+    _, one, out = benchmarked(tmp_path / "own", Store(tmp_path / "store"), text, boxed)
+    _, other, _ = benchmarked(tmp_path / "own", store, text)
     assert not (out / "void.json").exists()
     for line, like in zip(one, other, strict=True):
         np.testing.assert_allclose(line["logprobs"], like["logprobs"], rtol=1e-4)
@@ -125,11 +133,11 @@ def test_an_own_model_scores_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> 
 
 
 def test_humaneval_is_scored_by_bits_per_byte_from_what_the_plan_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head, _, _ = LABS.replace("seq_len: 64", "seq_len: 1024").rpartition("benchmarks:")
     text = head + "benchmarks: {tasks: [humaneval], items: 2}\n"
-    plan = planner.plan_folder(declared(tmp_path / "labs", text), store := Store(tmp_path))
+    plan = planner.plan_folder(declared(tmp_path / "labs", text), store)
     assert plan.steps["benchmarks"].config["files"]["humaneval"]["items"] == 164
     monkeypatch.setattr(human_eval, "PACKAGE", "no_such_package")  # as on another machine
     out = made(store, plan)["benchmarks"].folder
@@ -150,15 +158,17 @@ NEVER = ONE | {"prompt": "def one():\n    return (", "canonical_solution": "1)\n
 
 
 @pytest.mark.skipif(bool(bubblewrap.probe()), reason=f"not run: {bubblewrap.probe()}")
-def test_solutions_are_drawn_and_tested_in_boxes_of_their_own(tmp_path: Path) -> None:
+def test_solutions_are_drawn_and_tested_in_boxes_of_their_own(store: Store, tmp_path: Path) -> None:
     head, _, _ = LABS.rpartition("benchmarks:")
     asked = "benchmarks: {tasks: [one.jsonl], samples: {count: 2}, tokens: 3}\n"
     folder = declared(
         tmp_path / "labs", head + "own: {loss: 'model:loss'}\n" + asked, {"one.jsonl": [ONE, NEVER]}
     )
-    plan = planner.plan_folder(folder, store := Store(tmp_path / "store"))
+    plan = planner.plan_folder(folder, store)
     # With an own loss, such a step runs in a box; but in a box there can be no other.
-    out = made(store, plan, terms=executor.Terms("bubblewrap"))["benchmarks"].folder
+    found = made(store, plan, terms=executor.Terms("bubblewrap"))["benchmarks"]
+    out, isolation = found.folder, found.manifest.receipt["isolation"]
+    assert isolation == f"{bubblewrap.version()}, for each solution; no other own code ran"
     [scores] = json.loads((out / "measured.json").read_text()).values()
     assert scores.keys() == set(measures(plan.steps["benchmarks"].config))
     assert scores["task/one/pass_at_1"] == {
@@ -170,10 +180,10 @@ def test_solutions_are_drawn_and_tested_in_boxes_of_their_own(tmp_path: Path) ->
     assert all("SyntaxError" in x["why"] for x in never["samples"])
 
 
-def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
+def test_a_model_that_looks_ahead_has_no_scores(store: Store, tmp_path: Path) -> None:
     text = OWN.replace("NAME", "LooksAhead")
     boxed = executor.Terms("bubblewrap")
-    scores, lines, out = benchmarked(tmp_path / "own", Store(tmp_path / "store"), text, boxed)
+    scores, lines, out = benchmarked(tmp_path / "own", store, text, boxed)
     assert scores == {}
     assert len(lines) == 86
     [why] = json.loads((out / "void.json").read_text()).values()
@@ -185,6 +195,7 @@ def test_a_model_that_looks_ahead_has_no_scores(tmp_path: Path) -> None:
     [
         ("[clozee]", "there is no task `clozee`.*; did you mean `cloze`?"),
         ("[]", "there is no task; write"),
+        ("[gym/../x]", "there is no task `gym/../x`; .* gym/<dataset of reasoning-gym>"),
         ("[../sky.jsonl]", "there is no task `../sky.jsonl`"),
         ("[a/humaneval.jsonl]", "`humaneval` is a task of the lab; rename the file"),
         ("[Sky.jsonl]", "`Sky` would be a part of metrics' names"),
@@ -210,16 +221,22 @@ def test_a_task_that_cannot_be_asked_is_refused_where_it_is_declared(
 
 @pytest.mark.long
 def test_a_task_of_lm_eval_without_its_data_is_named_and_the_others_are_scored(
-    tmp_path: Path,
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head, _, _ = LABS.rpartition("benchmarks:")
     asked = "benchmarks: {tasks: [sky.jsonl], lm_eval: [{task: arc_easy, shots: 10}]}\n"
-    plan = planner.plan_folder(declared(tmp_path / "labs", head + asked), store := Store(tmp_path))
-    out = made(store, plan)["benchmarks"].folder
-    [scores] = json.loads((out / "measured.json").read_text()).values()
+    plan = planner.plan_folder(declared(tmp_path / "labs", head + asked), store)
+    step = plan.steps["benchmarks"]
+    there = made(store, plan, steps=plan.steps.keys() - {"benchmarks"})
+    inputs = {key: there[next(iter(names))].folder for key, names in step.inputs.items()}
+    tasks = lm_eval_tasks._manager(TASKS_OF_LM_EVAL / "arc")  # to read all takes 20 s
+    monkeypatch.setattr(lm_eval_tasks, "_manager", lambda _: tasks)
+    kept = store.fetch(planner.kept_folder(step) or "")
+    benchmark.benchmark(step.config, inputs | {KEPT: kept}, tmp_path)
+    [scores] = json.loads((tmp_path / "measured.json").read_text()).values()
     assert scores.keys() == {f"task/sky/{what}" for what in task_scores.SCORES["choice"]}
-    assert scores.keys() < set(measures(plan.steps["benchmarks"].config))
-    [(name, why)] = json.loads((out / "unreached.json").read_text()).items()
+    assert scores.keys() < set(measures(step.config))
+    [(name, why)] = json.loads((tmp_path / "unreached.json").read_text()).items()
     assert name == "arc_easy-10shot"
     assert "arc" in why
 

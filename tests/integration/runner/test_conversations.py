@@ -3,10 +3,12 @@ label."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
-import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from engine.data.lab_texts import BadText, read_text
 from engine.data.packing import PackedRows
 from engine.data.token_store import TokenStore
 from engine.model.decoder import Decoder
-from engine.model.loss import cross_entropy
+from engine.model.loss import Losses, cross_entropy
 from runner.lib.problems import BadExperiment
 from runner.planning import planned_steps, planner
 from runner.schema.record import Plan
@@ -72,6 +74,12 @@ def rows(count: int = 60) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where the tests find what others of them have made."""
+    return Store(tmp_path_factory.mktemp("conversations") / "store")
+
+
 def planned(tmp_path: Path, store: Store, declared: str = DECLARED, **parts: str) -> Plan:
     folder = tmp_path / "tuned"
     folder.mkdir(exist_ok=True)
@@ -85,8 +93,13 @@ def planned(tmp_path: Path, store: Store, declared: str = DECLARED, **parts: str
     return planner.plan_folder(folder, store)
 
 
-def test_a_model_is_tuned_and_scored_by_label(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+def tokenized(tmp_path: Path, store: Store, declared: str = DECLARED) -> Path:
+    """The output of `chats` alone."""
+    plan = planned(tmp_path, store, declared)
+    return made(store, plan, steps=("tokens", "chats"))["chats"].folder
+
+
+def test_a_model_is_tuned_and_scored_by_label(store: Store, tmp_path: Path) -> None:
     out = made(store, planned(tmp_path, store))
     counts = json.loads((out["chats"].folder / "counts.json").read_text())
     assert counts["train"]["conversations"] + counts["validation"]["conversations"] == 60
@@ -102,8 +115,7 @@ def test_a_model_is_tuned_and_scored_by_label(tmp_path: Path) -> None:
     assert text.decode().endswith(" files.<|im_end|>")
 
 
-def test_parquet_is_read_as_the_same_lines(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+def test_parquet_is_read_as_the_same_lines(store: Store, tmp_path: Path) -> None:
     planned(tmp_path, store)
     lines = (tmp_path / "tuned/chats.jsonl").read_bytes()
     assert rows_as_lines(tmp_path / "tuned/chats.parquet") == lines
@@ -124,40 +136,41 @@ def test_a_parquet_file_that_expands_to_more_than_memory_ends_its_child_only(
         planned_steps.text(tmp_path, "chats.parquet")
 
 
-def test_the_loss_of_packed_conversations_is_that_of_each_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    chats = made(store, planned(tmp_path, store))["chats"].folder
+def test_the_loss_of_packed_conversations_is_that_of_each_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    chats = tokenized(tmp_path, store)
     model = Decoder(ModelConfig.model_validate(yaml.safe_load(MODEL)))
     params = model.init(jax.random.key(1))
     tokens = TokenStore.open(chats / "train")
     scored = np.isin(labels_of(tokens), [LABELS.index("final") + 1])
     in_memory = replace(tokens.load(), folder=None, scored=scored)
+
+    @jax.jit
+    def loss(inputs_BS: jax.Array, segments_BS: jax.Array, targets_BS: jax.Array) -> Losses:
+        features = model.features(params, inputs_BS, segments_BS)
+        return cross_entropy(features, model.output_matrix(params), targets_BS)
+
     sums = []
     for alone in (False, True):
         rows_of = PackedRows(in_memory, 512, alone=alone)
         batch = rows_of.read(np.arange(len(rows_of)))
-        found = cross_entropy(
-            model.features(params, batch.inputs_BS, batch.segments_BS),
-            model.output_matrix(params),
-            batch.targets_BS,
-        )
+        found = loss(batch.inputs_BS, batch.segments_BS, batch.targets_BS)
         sums.append((float(found.nats), float(found.targets), len(rows_of)))
     assert sums[0][1] == sums[1][1] > 0
     assert sums[0][2] < sums[1][2], "packing takes fewer rows"
     assert sums[0][0] == pytest.approx(sums[1][0], rel=1e-5)
 
 
-def test_own_models_are_tuned_on_one_conversation_a_row(tmp_path: Path) -> None:
+def test_own_models_are_tuned_on_one_conversation_a_row(store: Store, tmp_path: Path) -> None:
     own = DECLARED.replace(MODEL, "{seq_len: 256}, own: {model: 'model:Table'}")
-    store = Store(tmp_path / "store")
     out = made(store, planned(tmp_path, store, own), terms=executor.Terms("bubblewrap"))
     measured = json.loads((out["scores"].folder / "measured.json").read_text())[""]
     assert measured["eval/final/bpb"]["value"] > 0
 
 
-def test_only_the_asked_for_labels_are_trained_on(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    chats = made(store, planned(tmp_path, store))["chats"].folder
+def test_only_the_asked_for_labels_are_trained_on(store: Store, tmp_path: Path) -> None:
+    chats = tokenized(tmp_path, store)
     config = TrainConfig(train_batch_size=2, num_train_steps=4, learning_rate=0.01)
     for labels, ending in ((("final",), "files.<|im_end|>"), (("observation",), "b")):
         batch = sampler(config, 0, 256, {"tokens": chats}, labels).rows(1, [0, 1])
@@ -183,18 +196,17 @@ def test_only_the_asked_for_labels_are_trained_on(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_tuned_on_is_said_when_planned(
-    tmp_path: Path, was: str, now: str, words: str
+    store: Store, tmp_path: Path, was: str, now: str, words: str
 ) -> None:
     assert was in DECLARED
     with pytest.raises(BadExperiment) as it:
-        planned(tmp_path, Store(tmp_path / "store"), DECLARED.replace(was, now, 1))
+        planned(tmp_path, store, DECLARED.replace(was, now, 1))
     [*found] = [one for one in it.value.problems if words in one.message]
     assert found, it.value.problems
     assert found[0].line
 
 
-def test_a_row_that_is_no_conversation_is_said_when_planned(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+def test_a_row_that_is_no_conversation_is_said_when_planned(store: Store, tmp_path: Path) -> None:
     planned(tmp_path, store)
     with (tmp_path / "tuned/chats.jsonl").open("a") as file:
         file.write('{"messages": [{"role": "bot"}]}\n')
@@ -213,20 +225,17 @@ def test_a_row_that_is_no_conversation_is_said_when_planned(tmp_path: Path) -> N
     ],
 )  # fmt: skip
 def test_what_shows_only_in_the_tokens_stops_the_step(
-    tmp_path: Path, was: str, now: str, words: str
+    store: Store, tmp_path: Path, was: str, now: str, words: str
 ) -> None:
-    store = Store(tmp_path / "store")
     with pytest.raises(MakingFailed, match=words):
-        made(store, planned(tmp_path, store, DECLARED.replace(was, now)))
+        tokenized(tmp_path, store, DECLARED.replace(was, now))
 
 
-def test_long_conversations_are_dropped_or_cut_and_counted(tmp_path: Path) -> None:
+def test_long_conversations_are_dropped_or_cut_and_counted(store: Store, tmp_path: Path) -> None:
     found = {}
     for longer in ("drop", "cut"):
-        (tmp_path / longer).mkdir()
-        store = Store(tmp_path / longer / "store")
         declared = DECLARED.replace("max_tokens: 256", f"max_tokens: 177, longer: {longer}")
-        out = made(store, planned(tmp_path / longer, store, declared))["chats"].folder
+        out = tokenized(tmp_path, store, declared)
         found[longer] = json.loads((out / "counts.json").read_text())["train"]
     assert found["drop"]["dropped"] == found["cut"]["cut"] > 0
     assert 0 < found["cut"]["cut_in_a_turn"] <= found["cut"]["cut"]
@@ -240,63 +249,54 @@ def test_long_conversations_are_dropped_or_cut_and_counted(tmp_path: Path) -> No
         "{% set x = namespace(a='a') %}{% for n in range(60) %}{% set x.a = x.a * 9 %}{% endfor %}",
     ],
 )
-def test_a_template_that_loops_or_grows_is_stopped(loop: str) -> None:
+def test_a_template_that_loops_or_grows_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    start = subprocess.Popen
+
+    def impatient(command: list[str], **more: Any) -> Any:
+        """One second instead of ten."""
+        name = template_child.__name__
+        code = f"import {name} as child; child.SECONDS = 1; child.main()"
+        return start([command[0], "-c", code], **more)
+
+    monkeypatch.setattr(template_child.subprocess, "Popen", impatient)
     begun, asked = time.monotonic(), [{"role": "user", "content": "a"}]
     template = f"{{% generation %}}{loop}{{% endgeneration %}}"
     with (
-        template_child.renderer(template, "") as render,
+        template_child.renderer(template) as render,
         pytest.raises(BadTemplate, match=r"10 seconds or 1024 MB|MemoryError"),
     ):
         render(asked, None)
     assert time.monotonic() - begun < 60
 
 
-MAKE = """
-import sys
-from pathlib import Path
-from runner.schema import record
-from runner.store.store import Store
-from runner.worker import executor
-root, plan, code = sys.argv[1:]
-plan = record.Plan.model_validate_json(Path(plan).read_bytes())
-executor.make(Store(Path(root)), "tune", plan.steps, plan.kinds, Path(code), "x2", stale_after=3.0)
-"""
-
-
 @pytest.mark.long
-def test_tuning_that_was_killed_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    outputs = []
-    for name in ("whole", "killed"):
-        store = Store(tmp_path / f"store-{name}")
-        plan = planned(tmp_path, store, STEPS="60")
-        code = store.local(planner.code_folder(plan))
-        done = {}
-        for step in ("tokens", "chats", "pretrain"):
-            done[step] = executor.make(store, step, plan.steps, plan.kinds, code, "x1")
-        (tmp_path / "plan.json").write_text(plan.model_dump_json())
-        command = [
-            sys.executable,
-            "-c",
-            MAKE,
-            str(store.root),
-            str(tmp_path / "plan.json"),
-            str(code),
-        ]
-        if name == "killed":
-            process = subprocess.Popen(command, start_new_session=True)
-            place = store.local(f"steps/train/{plan.steps['tune'].fingerprint[:16]}")
-            until = time.monotonic() + 120
-            while not list(place.glob("*.scratch/checkpoints/[0-9]*")):
-                assert process.poll() is None, "it ended before it was killed"
-                assert time.monotonic() < until
-                time.sleep(0.02)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        subprocess.run(command, check=True)
-        [*found] = place_of(store, plan).glob("*/params.safetensors")
-        outputs.append([path.read_bytes() for path in found])
-    assert outputs[0] == outputs[1]
+def test_tuning_that_was_killed_ends_with_the_same_bytes(store: Store, tmp_path: Path) -> None:
+    head, of, tune = DECLARED.partition("  tune:")
+    plan = planned(tmp_path, store, head + of + tune.replace("STEPS", "40"))
+    made(store, plan, steps=("tokens", "chats", "pretrain", "tune"))
+    at = f"steps/train/{plan.steps['tune'].fingerprint[:16]}"
+    place = store.local(at)
+    place.rename(tmp_path / "whole")
+    shutil.rmtree(store.local(f"leases/{at}"))
+
+    with ThreadPoolExecutor(1) as pool:
+        tuned = pool.submit(made, store, plan, steps=("tune",))
+        while not [x for x in place.glob("*.scratch/checkpoints/*") if x.name.isdigit()]:
+            assert not tuned.done(), "it ended before it was killed"
+            time.sleep(0.01)
+        [maker] = [int(x.parent.name) for x in Path("/proc").glob("[0-9]*/cwd") if in_(place, x)]
+        os.kill(maker, signal.SIGKILL)
+        killed = tuned.result()["tune"].folder
+    [*_, last] = sorted(place.glob("*.scratch/curve/000000.jsonl"))
+    assert json.loads(last.read_text().splitlines()[0])["step"] > 2, "it went on"
+    for name in ("params.safetensors", "curve.jsonl"):
+        [whole] = tmp_path.glob(f"whole/*/{name}")
+        assert whole.read_bytes() == (killed / name).read_bytes()
 
 
-def place_of(store: Store, plan: Plan) -> Path:
-    return Path(store.local(f"steps/train/{plan.steps['tune'].fingerprint[:16]}"))
+def in_(folder: Path, link: Path) -> bool:
+    with suppress(OSError):
+        return folder in link.readlink().parents
+    return False

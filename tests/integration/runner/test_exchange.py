@@ -23,13 +23,13 @@ from runner.store import artifacts
 from runner.store.store import Store
 from runner.worker.builtin import trained
 from tests.integration.runner.test_execute import made
-from tests.integration.runner.test_generate import OWN
+from tests.integration.runner.test_generate import TEXT
 
 TRAINED = """\
 title: A model that goes home
 resources: {kind: cpu}
 steps:
-  tokens: {do: tokenize, config: {source: stdlib}}
+  tokens: {do: tokenize, config: {source: text.txt}}
   train:
     do: train
     inputs: {tokens: tokens}
@@ -47,7 +47,7 @@ title: A model that comes in
 resources: {kind: cpu}
 steps:
   model: IMPORT
-  tokens: {do: tokenize, inputs: {tokenizer: model}, config: {source: stdlib, tokenizer: given}}
+  tokens: {do: tokenize, inputs: {tokenizer: model}, config: {source: text.txt, tokenizer: given}}
   scores: {do: evaluate, inputs: {models: model, tokens: tokens}, config: {tokens: 256}}
   said:
     do: generate
@@ -68,7 +68,7 @@ def ask(*words: object) -> Any:
 def run(folder: Path, store: Store, declared: str) -> Mapping[str, artifacts.Made]:
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(declared)
-    (folder / "model.py").write_text(OWN)
+    (folder / "text.txt").write_text(TEXT)
     return made(store, planner.plan_folder(folder, store))
 
 
@@ -212,3 +212,4 @@ def test_one_talks_to_an_exported_model(home: Mapping[str, artifacts.Made]) -> N
     said = CliRunner().invoke(main.app, [str(word) for word in asked], input="a\n\nb\n")
     assert said.exit_code == 0
     assert len(said.stdout.splitlines()) >= 2
+    assert "it has no chat template, so it continues each line that you write" in said.stderr

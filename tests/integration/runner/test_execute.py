@@ -1,7 +1,7 @@
 """Steps that are really made, each in its own process: from own code to a table of scores."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -67,13 +67,19 @@ def planned(
 
 
 def made(
-    store: Store, plan: Plan, execution: str = "x1", terms: executor.Terms = executor.OWN_MACHINE
+    store: Store,
+    plan: Plan,
+    execution: str = "x1",
+    terms: executor.Terms = executor.OWN_MACHINE,
+    *,
+    steps: Collection[str] = (),  # which; by default all
 ) -> Mapping[str, artifacts.Made]:
     code = store.local(planner.code_folder(plan))
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     return {
         name: executor.make(store, name, plan.steps, plan.kinds, code, execution, terms=terms)
         for name in names
+        if name in (steps or names)
     }
 
 

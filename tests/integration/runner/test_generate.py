@@ -22,7 +22,7 @@ from tests.integration.runner.test_execute import made
 
 ARMS = """\
 title: A model and what it says
-data: {source: stdlib}
+data: {source: text.txt}
 own: {model: "model:Table"}
 model: {seq_len: 64}
 train: {train_batch_size: 2, num_train_steps: 2, learning_rate: 0.01}
@@ -35,6 +35,7 @@ LABS = ARMS.replace('own: {model: "model:Table"}\n', "").replace(
     "{seq_len: 64}",
     "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 64}",
 )
+TEXT = "".join(f"import os, def line_{n}(x): return x + {n * n}\n" for n in range(1200))
 OWN = """
 import jax
 
@@ -50,18 +51,31 @@ class Table:
 """
 
 
-def completions(
-    folder: Path, store: Store, declared: str, terms: executor.Terms = executor.OWN_MACHINE
-) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where the tests find the models that others of them trained."""
+    return Store(tmp_path_factory.mktemp("generate") / "store")
+
+
+def written(folder: Path, declared: str) -> Path:
+    """The experiment in `folder`."""
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(declared)
     (folder / "model.py").write_text(OWN)
-    out = made(store, planner.plan_folder(folder, store), terms=terms)["samples"].folder
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+def completions(
+    folder: Path, store: Store, declared: str, terms: executor.Terms = executor.OWN_MACHINE
+) -> list[dict[str, Any]]:
+    plan = planner.plan_folder(written(folder, declared), store)
+    out = made(store, plan, terms=terms)["samples"].folder
     return [json.loads(line) for line in (out / "completions.jsonl").read_text().splitlines()]
 
 
-def test_the_labs_model_continues_each_prompt_with_each_seed(tmp_path: Path) -> None:
-    said = completions(tmp_path / "labs", Store(tmp_path / "store"), LABS)
+def test_the_labs_model_continues_each_prompt_with_each_seed(store: Store, tmp_path: Path) -> None:
+    said = completions(tmp_path / "labs", store, LABS)
     assert [(line["seed"], line["prompt"]) for line in said] == [
         (0, "def "), (0, "import os, "), (4, "def "), (4, "import os, ")
     ]  # fmt: skip
@@ -72,10 +86,10 @@ def test_the_labs_model_continues_each_prompt_with_each_seed(tmp_path: Path) -> 
         assert 12 * -10 < line["logprob"] < 0
 
 
-def test_an_own_model_says_the_same_in_a_box_and_out_of_it(tmp_path: Path) -> None:
+def test_an_own_model_says_the_same_in_a_box_and_out_of_it(store: Store, tmp_path: Path) -> None:
     boxed = executor.Terms("bubblewrap")
-    one = completions(tmp_path / "own", Store(tmp_path / "one"), ARMS, boxed)
-    other = completions(tmp_path / "own", Store(tmp_path / "other"), ARMS)
+    one = completions(tmp_path / "own", Store(tmp_path / "store"), ARMS, boxed)
+    other = completions(tmp_path / "own", store, ARMS)
     assert [line["completion"] for line in one] == [line["completion"] for line in other]
     np.testing.assert_allclose(
         [line["logprob"] for line in one], [line["logprob"] for line in other], rtol=1e-4
@@ -95,8 +109,8 @@ GRAPH = """\
 title: A model and what it says
 resources: {kind: cpu}
 steps:
-  bytes: {do: tokenize, config: {source: stdlib}}
-  bpe: {do: tokenize, config: {source: stdlib, tokenizer: bpe, vocab_size: 300}}
+  bytes: {do: tokenize, config: {source: text.txt}}
+  bpe: {do: tokenize, config: {source: text.txt, tokenizer: bpe, vocab_size: 300}}
   train:
     do: train
     inputs: {tokens: bytes}
@@ -111,29 +125,31 @@ steps:
 """
 
 
-def test_a_prompt_of_unknown_length_is_refused_when_that_is_known(tmp_path: Path) -> None:
+def test_a_prompt_of_unknown_length_is_refused_when_that_is_known(
+    store: Store, tmp_path: Path
+) -> None:
     bpe = GRAPH.replace("tokens: bytes", "tokens: bpe").replace("def ", "def é")
     bpe = bpe.replace("seq_len: 64", "seq_len: 64, vocab_size: 300")
     with pytest.raises(BadExperiment, match="with 64 tokens after it, it is longer"):
         declaration.parse(bpe.replace("tokens: 8", "tokens: 64"), "experiment.yaml")
     with pytest.raises(MakingFailed, match=r"prompt 0 has \d+ tokens, and with 63 more .* of 64"):
-        completions(tmp_path, Store(tmp_path / "store"), bpe.replace("tokens: 8", "tokens: 63"))
+        completions(tmp_path, store, bpe.replace("tokens: 8", "tokens: 63"))
 
 
-def test_a_model_is_asked_with_the_tokenizer_of_its_training(tmp_path: Path) -> None:
+def test_a_model_is_asked_with_the_tokenizer_of_its_training(store: Store, tmp_path: Path) -> None:
     words = "the tokenizer has 300 tokens and a model's vocab_size is 256"
     with pytest.raises(MakingFailed, match=words):
-        completions(tmp_path / "graph", Store(tmp_path / "store"), GRAPH)
+        completions(tmp_path / "graph", store, GRAPH)
 
 
 def test_a_model_without_probabilities_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nan = 'params["table"]["w"][tokens] * jax.numpy.where((tokens == 0).any(), jax.numpy.nan, 1)'
     monkeypatch.setitem(globals(), "OWN", OWN.replace('params["table"]["w"][tokens]', nan))
     graph = GRAPH.replace("tokens: bpe", "tokens: bytes")
     with pytest.raises(MakingFailed, match="a model's logits give no probabilities"):
-        completions(tmp_path / "graph", Store(tmp_path / "store"), graph)
+        completions(tmp_path / "graph", store, graph)
 
 
 @pytest.mark.parametrize(
@@ -189,15 +205,16 @@ def test_bytes_that_are_no_text_are_marked_and_unknown_ids_left_out() -> None:
     assert byte_tokenizer().decode([104, 105, 0xFF, 300]) == "hi\ufffd"
 
 
-def test_prompts_are_also_in_a_file_and_in_the_validation_text(tmp_path: Path) -> None:
+def test_prompts_are_also_in_a_file_and_in_the_validation_text(
+    store: Store, tmp_path: Path
+) -> None:
     declared = LABS.replace('prompts: ["def ", "import os, "]', "file: p.jsonl, held_out: 2")
     (tmp_path / "labs").mkdir()
     (tmp_path / "labs/p.jsonl").write_text('{"prompt": "def "}\n\n{"prompt": "a\\nb"}\n')
-    store = Store(tmp_path / "store")
     said = completions(tmp_path / "labs", store, declared)
     [first, second, third, fourth] = [line["prompt"] for line in said if line["seed"] == 0]
     assert [first, second] == ["def ", "a\nb"]
-    text = read_text("stdlib", None).validation.decode(errors="replace")
+    text = read_text("text.txt", tmp_path / "labs").validation.decode(errors="replace")
     assert text.startswith(third)
     assert (len(third), len(fourth)) == (32, 32)
     assert text[64:].startswith(fourth)  # the second window, since it is one document
@@ -221,7 +238,7 @@ def test_a_file_of_prompts_that_cannot_be_read_starts_nothing(
     if name:
         (tmp_path / name).write_text(content)
     declared = LABS.replace('prompts: ["def ", "import os, "]', f"file: {name or 'p.txt'}")
-    (tmp_path / "experiment.yaml").write_text(declared)
+    written(tmp_path, declared)
     with pytest.raises(BadExperiment, match=words) as it:
         planner.plan_folder(tmp_path)
     [problem] = it.value.problems

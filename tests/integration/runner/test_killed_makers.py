@@ -43,7 +43,7 @@ root, plan, code, execution = sys.argv[1:]
 plan = record.Plan.model_validate_json(Path(plan).read_bytes())
 for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
     terms = execute.OWN_MACHINE
-    where = Store(Path(root)), name, plan.steps, Path(code), execution
+    where = Store(Path(root)), name, plan.steps, plan.kinds, Path(code), execution
     execute.make(*where, stale_after=4.0, terms=terms)
 """
 

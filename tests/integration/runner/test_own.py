@@ -292,7 +292,7 @@ def data(config, inputs, seed):
 """
 SHORT = """\
 title: All of it is mine
-data: {source: stdlib}
+data: {source: lab-2026-11}
 model: {seq_len: 16}
 train: {train_batch_size: 4, num_train_steps: 30, learning_rate: 0.3}
 eval: {tokens: 512}

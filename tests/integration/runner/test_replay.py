@@ -233,7 +233,7 @@ def test_a_stretch_between_two_checkpoints_comes_out_the_same_or_not(tmp_path: P
 
 
 SCHEDULED = f"""{HEAD}steps:
-  tokens: {{do: tokenize, config: {{source: stdlib}}}}
+  tokens: {{do: tokenize, config: {{source: lab-2026-11}}}}
   train:
     do: train
     inputs: {{tokens: tokens}}

@@ -1,6 +1,5 @@
 """Solutions that models wrote, in their boxes: honest ones pass, and no cheat does."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,9 @@ from runner.isolation import bubblewrap
 from runner.lib import human_eval
 from runner.planning import task_sources
 from runner.spec.task_items import BadTask, Function, items_of
-from runner.worker.builtin import solution_tests
-from runner.worker.builtin.solution_tests import _in_a_box, check
+from runner.worker.builtin import examiner, solution_tests
+from runner.worker.builtin.solution_tests import LIMITS, CannotTest, check
+from runner.worker.solution_boxes import in_a_box
 
 pytestmark = pytest.mark.skipif(
     bool(bubblewrap.probe()),
@@ -93,8 +93,9 @@ os.kill(os.getppid(), 9)
 }
 
 
-def why(written: str, item: Function = ADD) -> str | None:
-    return _in_a_box({**item.model_dump(), "written": written})
+def why(written: str, item: Function = ADD, **more: int) -> str | None:
+    limits = bubblewrap.Limits(**{**LIMITS, **more})
+    return in_a_box(examiner.__name__, limits, item.model_dump(), written)
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -143,15 +144,11 @@ def test_a_solution_reaches_neither_the_examiner_nor_the_items_nor_anything_to_w
     assert why(look) == "ValueError: found"
 
 
-def test_solutions_that_run_out_of_time_or_processes_are_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    short = replace(solution_tests.LIMITS, seconds=3)
-    monkeypatch.setattr(solution_tests, "LIMITS", short)
+def test_solutions_that_run_out_of_time_or_processes_are_ended() -> None:
     for endless in "import time; time.sleep(999)", "while True: pass":
-        assert why(f"    {endless}") == "it took longer than 3 s"
+        assert why(f"    {endless}", seconds=3) == "it took longer than 3 s"
     forks = "    import os\n    while True: os.fork()"
-    assert why(forks) is not None
+    assert why(forks, seconds=3) is not None
 
 
 def test_equal_solutions_are_run_once_and_each_has_its_verdict(
@@ -180,8 +177,8 @@ def test_an_item_whose_own_solution_fails_is_named() -> None:
 
 
 def test_nothing_is_run_where_there_is_no_box(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "probe", lambda: bubblewrap.MISSING)
-    with pytest.raises(bubblewrap.CannotIsolate, match="bubblewrap is not there"):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(CannotTest, match=r"only in boxes: bubblewrap is not there.*Install"):
         solution_tests.tested([(ADD, "")])
 
 
@@ -192,7 +189,7 @@ def test_a_solution_has_five_seconds_of_a_processor() -> None:
 
 @pytest.mark.long
 def test_each_solution_of_humaneval_passes_its_tests_and_no_constant_does(tmp_path: Path) -> None:
-    _, items = items_of(task_sources.content("humaneval", tmp_path), "humaneval")
+    _, items = items_of(task_sources.content("humaneval", tmp_path, 164), "humaneval")
     check("humaneval", items)
     found = solution_tests.tested([(item, "    return 1\n") for item in items])
     assert None not in found

@@ -39,8 +39,8 @@ def wide(**changes: Any) -> World:
 
 EVERY_DAY = [
     Search("five events, a death anywhere", 5, plain(deaths=1), 140_000),
-    Search("four events, one while the bot works, a death anywhere", 4,
-           plain(deaths=1, untimely=1), 360_000),
+    Search("three events, one while the bot works, a death anywhere", 3,
+           plain(deaths=1, untimely=1), 75_000),
     Search("/cancel: four events, a death anywhere", 4, plain(cancels=1, deaths=1), 70_000),
     Search("/cancel: two events, one while the bot works, a death anywhere", 2,
            plain(cancels=1, deaths=1, untimely=1), 14_000),

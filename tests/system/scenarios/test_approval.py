@@ -432,4 +432,4 @@ def test_arms_and_seeds_can_be_left_out_and_the_thread_says_so(lab: Lab) -> None
     lab.say("grace", pull, f"{line(lab, pull)} seeds=0,1")
     assert results(lab)[0]["state"] == "done"
     assert len(lab.records("runs")) == 4
-    assert "Differs from the seal:** It leaves out 1 of 3 seeds: 2." in lab.last(pull)
+    assert "Difference from what was sealed:** It leaves out 1 of 3 seeds: 2." in lab.last(pull)

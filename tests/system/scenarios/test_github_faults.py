@@ -1,5 +1,6 @@
 """GitHub breaks in every way it knows, and the thread ends as it would have without that."""
 
+import itertools
 import random
 import tempfile
 from collections.abc import Callable
@@ -95,8 +96,9 @@ def undisturbed() -> dict[str, Any]:
     return seen
 
 
-def answered(kind: str, status: int) -> Callable[[], Fault]:
-    return lambda: Fault(kind, "*", ".*", status=status)
+def answered(kind: str, *statuses: int) -> Callable[[], Fault]:
+    in_turn = itertools.cycle(statuses)
+    return lambda: Fault(kind, "*", ".*", status=next(in_turn))
 
 
 def limited() -> Fault:
@@ -105,10 +107,8 @@ def limited() -> Fault:
 
 STALE = (0.7, lambda: Fault("stale", "GET", r"/comments$|/check-runs$", seconds=25), False)
 STORMS: dict[str, list[tuple[float, Callable[[], Fault], bool]]] = {
-    "500 before": [(0.3, answered("status_before", 500), False)],
-    "502 before": [(0.3, answered("status_before", 502), False)],
-    "500 after": [(0.3, answered("status_after", 500), True)],
-    "502 after": [(0.3, answered("status_after", 502), True)],
+    "500 and 502 before": [(0.3, answered("status_before", 500, 502), False)],
+    "500 and 502 after": [(0.3, answered("status_after", 500, 502), True)],
     "dropped before": [(0.3, lambda: Fault("drop_before"), False)],
     "dropped after": [(0.3, lambda: Fault("drop_after"), True)],
     "effects 10 s later": [(0.3, lambda: Fault("later", seconds=10), True)],

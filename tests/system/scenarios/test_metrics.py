@@ -82,8 +82,8 @@ def test_predictions_about_any_metric_are_sealed_judged_and_shown(lab: Lab, tmp_
         "For each trained model, the lab will measure: `eval/bpb`, `eval/docs/bpb`, "
         "`eval/news/bpb`, `weights/output_norm`."
     ) in plan
-    assert "By `eval/docs/bpb`: Power unknown" in plan
-    assert "By `weights/output_norm`: Power unknown" in plan
+    assert "By `eval/docs/bpb`: Statistical power unknown" in plan
+    assert "By `weights/output_norm`: Statistical power unknown" in plan
 
     lab.say("grace", pull, "/run")
     result = lab.last(pull)

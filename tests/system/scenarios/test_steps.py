@@ -86,7 +86,7 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     lab.preregister(form_body(predictions=FAST_IS_BETTER))
     pull = proposed(lab, {"experiment.yaml": BUILT_IN})
     plan = lab.last(pull)
-    assert "**6 steps** (6 new)" in plan
+    assert "**6 steps** (6 to run)" in plan
     assert "| `train/fast,seed=0` | `train` | tokens | new |" in plan
     assert 's0["tokens<br>tokenize"]' in plan
     assert "\n/run " in plan
@@ -119,7 +119,7 @@ def test_a_second_plan_says_what_is_cached_and_what_has_changed_and_why(lab: Lab
     lab.say("grace", proposed(lab, {"experiment.yaml": BUILT_IN}), "/run")
     warmer = BUILT_IN.replace("0.0003", "0.001")
     plan = lab.last(proposed(lab, {"experiment.yaml": warmer}, "warmer"))
-    assert "**6 steps** (3 cached, 3 changed) · 2 training runs, " in plan
+    assert "**6 steps** (3 cached, 3 to run) · 2 training runs, " in plan
     row = "| `train/slow,seed=0` | `train` | tokens | changed |"
     assert f"{row} train.learning\\_rate 0.0003 → 0.001 |" in plan
     assert "input models: train/slow,seed=0, train/slow,seed=1 changed" in plan
@@ -167,8 +167,9 @@ def test_an_alias_that_would_mean_something_else_stops_the_run_and_says_why(lab:
 def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab: Lab) -> None:
     pull = proposed(lab, shipped())
     plan = lab.last(pull)
-    assert "**6 steps** (6 new)" in plan
-    assert "**This plan cannot start here.** It has its own code (`compare`, `prepare`)" in plan
+    assert "**6 steps** (6 to run)" in plan
+    own = "The experiment has its own Python code (`compare`, `prepare`)"
+    assert f"**This plan cannot start here.** {own}" in plan
     lab.say("grace", pull, "/run")
     refusal = lab.last(pull)
     assert "**Not done:**" in refusal
@@ -260,7 +261,7 @@ def test_a_python_declaration_is_read_from_its_lock_and_not_run(lab: Lab, tmp_pa
     (tmp_path / "experiment.py").write_text(files["experiment.py"])
     files["experiment.lock.yaml"] = "".join([lockfile._source(tmp_path), *declared[1:]])
     plan = lab.last(proposed(lab, files))
-    assert "**6 steps** (6 new)" in plan
+    assert "**6 steps** (6 to run)" in plan
     files["experiment.py"] += "x = 1\n"
     stale = {f"{FOLDER}/{name}": text.encode() for name, text in files.items()}
     lab.sandbox.commit("ada", "stale", stale, "Edited")

@@ -81,7 +81,7 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
 ) -> None:
     # Somebody measures first; of the spread between seeds nothing is known then.
     earlier = propose(lab, "earlier", EARLIER)
-    assert "Power unknown: the lab has run fewer than 3 comparable arms" in lab.last(earlier)
+    assert "Statistical power unknown: the lab has run fewer than 3" in lab.last(earlier)
     lab.say("grace", earlier, "/run")
 
     # The seal, and a plan that says what its design can tell.
@@ -109,10 +109,13 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
     for said in (lab.last(issue), lab.last(pull)):
         assert said.startswith("## ✅ 1 confirmed · ◻️ 1 inconclusive")
         assert "by more than 0.05" in said
-        assert "**Differs from the seal:** the issue was edited once after it was sealed" in said
+        assert (
+            "**Difference from what was sealed:** the issue was edited once after it was sealed"
+            in said
+        )
         assert '-- {metric: eval/bpb, arm: fast, versus: slow, expect: "< -0.05"' in said
         assert '+- {metric: eval/bpb, arm: fast, versus: slow, expect: "< 0.05"' in said
-        assert "**Differs from the seal:** It leaves out 1 of 3 seeds: 1." in said
+        assert "**Difference from what was sealed:** It leaves out 1 of 3 seeds: 1." in said
         assert "each score is the mean over the seeds 0, 2" in said
 
     # And the calibration is of what was sealed.

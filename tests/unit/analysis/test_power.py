@@ -84,7 +84,7 @@ def test_the_detectable_difference_is_stated_per_prediction(
 
 
 def test_an_unknown_power_is_stated() -> None:
-    assert "Power unknown" in power.known(None, 3)
+    assert "Statistical power unknown" in power.known(None, 3)
     assert "no prediction about a mean can be confirmed" in power.known(SPREAD, 1)
     plan = synthetic.plan()
     assert power.of_such_runs(plan, []) is None
@@ -101,4 +101,4 @@ def test_the_power_by_another_metric_is_that_of_its_own_spread() -> None:
     assert of_it.startswith("⚠️ Prediction 1: too small an effect")
     both = power.told(plan, [prediction, synthetic.prediction()], SPREAD, {})
     assert both[0] == power.known(SPREAD, 3), "bits per byte first"
-    assert both[1].startswith(f"By `{metric}`: Power unknown")
+    assert both[1].startswith(f"By `{metric}`: Statistical power unknown")

@@ -668,7 +668,7 @@ def test_isolation() -> None:
     own = PLANNED.model_copy(update={"compiled": True})
     plan = PLAN.model_copy(update={"plan": own})
     bare = thread(plans=(plan,))
-    assert "It has its own code (`experiment.py`, its declaration)" in refused(bare)
+    assert "its own Python code (`experiment.py`, its declaration)" in refused(bare)
     case = Case(bare, which_plan.Wanted("plan", "1"), plan, (word(GRACE, after(60)),))
     assert (which_plan.failing(approval_checks.AT_LAUNCH, case) or [""])[0] == "isolation"
     isolated = thread(plans=(plan,), isolation="bubblewrap")

@@ -306,8 +306,8 @@ def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
         "plan": [*details("The exact configuration"), "#1"],
         "plan with a spread": [*details("The exact configuration"), "#1"],
         "plan with own code": [*details("The exact configuration"), "#1"],
-        "verdict": ["#1", "#2"],
-        "verdict with deviations": [*details("The difference") * 2, "#1", "#2", "#2", "#2"],
+        "verdict": ["#1", "#2", "#2"],
+        "verdict with deviations": [*details("The difference") * 2, "#1", "#2", "#2", "#2", "#2"],
         "result": [*details("Receipt"), picture()],
         "once more": details("Receipt"),
         "folded": [
@@ -575,9 +575,9 @@ def test_an_arm_with_own_code_says_so_in_place_of_what_nobody_knows() -> None:
     assert "`fast` 2,207,744, `slow` 2,207,744, `mine` own code" in body
     assert "\nmodel: {seq_len: 256, vocab_size: 256, style: wide, wide: wide}\n" in body
     assert "\nown: {model: 'model:wide'}\n" in body
-    assert "**This plan cannot start here.** It has its own code (`mine`)." in body
+    assert "**This plan cannot start here.** The experiment has its own Python code (" in body
     isolated = plan_comment.plan(proposed.model_copy(update={"isolation": "bubblewrap"}))
-    assert "Its own code (`mine`) would run in isolation (bubblewrap), without network" in isolated
+    assert "own Python code (`mine`) would run in isolation (bubblewrap), without net" in isolated
     assert "**To start it**" in isolated
 
 
@@ -745,3 +745,27 @@ def test_a_plan_that_uploads_models_says_loudly_where_to() -> None:
     assert "⚠️ **This plan uploads models.**" in body
     assert "replaces what is there: `our-lab/small`" in body
     assert body.index("our-lab/small") < body.index("**To start it**")
+
+
+def test_a_plan_says_what_it_scores_on_the_way() -> None:
+    assert "validation curves" not in plan_comment.plan(foretelling(plan=synthetic.plan()))
+    arm = synthetic.planned_arm()
+    keeps = arm.train.model_copy(update={"evaluate_every": 6})
+    planned = synthetic.plan(arms={"fast": arm.model_copy(update={"train": keeps})})
+    body = plan_comment.plan(foretelling(plan=planned))
+    said = "For validation curves, it will also score 6 snapshots of 3 runs, which take "
+    assert f"\n\n{said}" in body
+    assert body.index("the lab will measure") < body.index(said)
+
+
+def test_the_picture_of_a_result_says_whether_it_has_validation_curves() -> None:
+    ran = ran_of(synthetic.plan(), "words", synthetic.ADA)
+    said = {Key.parse(f"picture.{ran.execution.id}"): Said("done", 0, None, "b" * 40)}
+    thread = Thread(
+        id=ThreadId(1, 2), repository="regatta-lab/lab", url="https://x", now=synthetic.START,
+        is_pull=True, said=said,
+    )  # fmt: skip
+    assert "of every run over tokens]" in result_comment.result(thread, ran)
+    scored = [run.model_copy(update={"validation": ((1, 2.0, None),)}) for run in ran.runs]
+    body = result_comment.result(thread, replace(ran, runs=tuple(scored)))
+    assert "over tokens, and bits per byte on the validation text]" in body

@@ -1,13 +1,14 @@
 """Conversations as text and labels: what is refused, and which token has which label."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.chat_template import BadTemplate, check, rendered
+from engine.data.chat_template import BadTemplate, check, end_of_turn, rendered, with_tokens
 from engine.data.chat_templates import CHATML, LLAMA3, TEMPLATES
 from engine.data.conversations import LABELS, SPOKEN, conversations, encoded, of_characters
 from engine.data.lab_texts import BadText
@@ -117,7 +118,6 @@ def test_the_labels_of_bytes_cover_just_what_the_assistant_says(contents: list[s
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("{{ messages }}", "has no {% generation %} tag"),
         ("{% generation %}{{ messages }", "is not Jinja"),
         ("{% generation %}{% generation %}a{% endgeneration %}{% endgeneration %}", "inside each"),
         ("{% generation %}{{ ''.__class__.__mro__ }}{% endgeneration %}", "reaches too far"),
@@ -165,6 +165,55 @@ def test_a_row_that_is_no_conversation_is_said_with_its_line(line: str, words: s
 
 def test_reading_a_template_computes_nothing() -> None:
     check("{% generation %}{{ 'a' * 9999999999999 }}{% endgeneration %}")
+
+
+def test_a_template_that_marks_nothing_is_not_trained_with() -> None:
+    with pytest.raises(BadTemplate, match=r"has no \{% generation %\} tag"):
+        check("{{ messages }}")
+    assert rendered("{{ messages[0].content }}", CALLS).spans == [], "one may talk by it"
+
+
+def test_a_template_knows_the_texts_of_the_special_tokens_that_it_names() -> None:
+    texts = {"bos_token": "<s>", "eos_token": '"ß\\🙂\n%}', "pad_token": "<pad>"}
+    template = "\n{{ bos_token + messages[0].role + eos_token }}"
+    known = with_tokens(template, texts)
+    assert rendered(known, CALLS).text == "\n<s>user" + texts["eos_token"]
+    assert with_tokens(known, {"bos_token": "again"}) == known
+    assert with_tokens("{{ messages }}", texts) == "{{ messages }}"
+
+
+ENDS = {
+    "chatml": ("<|im_end|>", "<|im_start|>assistant\n"),
+    "llama3": ("<|eot_id|>", "<|start_header_id|>assistant<|end_header_id|>\n\n"),
+    "gemma": ("<end_of_turn>", "<start_of_turn>model\n"),
+    "mistral": ("</s>", "[INST] a [/INST]"),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_prompt_ends_where_the_answer_begins_and_a_turn_as_the_template_says(name: str) -> None:
+    end, begun = ENDS[name]
+    assert end_of_turn(partial(rendered, TEMPLATES[name])) == end
+    asked = [{"role": "user", "content": "a"}]
+    prompt = rendered(TEMPLATES[name], asked, add_generation_prompt=True).text
+    assert prompt.endswith(begun)
+    answered = rendered(TEMPLATES[name], [*asked, {"role": "assistant", "content": "b"}])
+    assert answered.text.startswith(prompt)
+    assert answered.text[len(prompt) :].strip() == f"b{end}"
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        ("{% for m in messages %}{{ m.content }}<e>\n{% endfor %}", "<e>"),
+        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{{ '' }}{% endfor %}", "\n"),
+        ("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}.{% endfor %}",
+         None),
+        ("nothing of it", None),
+    ],
+)  # fmt: skip
+def test_other_templates_end_turns_as_they_write_them(template: str, end: str | None) -> None:
+    assert end_of_turn(partial(rendered, template)) == end
 
 
 def test_no_template_of_the_lab_writes_tool_calls_it_has_no_place_for() -> None:

@@ -187,6 +187,18 @@ def test_a_trained_bpe_merges_what_is_frequent_and_saves_what_it_is(tmp_path: Pa
         train_bpe(ROWING, 256)
 
 
+def test_a_trained_bpe_has_the_special_tokens_that_only_chat_templates_write() -> None:
+    chat = train_bpe(ROWING, 280, ["<|im_start|>", "<|im_end|>"])
+    assert [chat.as_token(one) for one in (END, "<|im_start|>", "<|im_end|>")] == [0, 1, 2]
+    assert chat.as_token("<|im_end|>\n") is None
+    [ids] = chat.encode_batch(["row<|im_end|>"])
+    assert 2 not in ids
+    assert chat.encode_with_places("row<|im_end|>")[0][-1] == 2
+    assert BYTES.as_token("<|im_end|>") is None
+    with pytest.raises(BadTokenizer, match=r"2 special ones and 1 that ends .* raise it to 259"):
+        train_bpe(ROWING, 258, ["<a>", "<b>"])
+
+
 def test_the_name_of_a_special_token_in_a_text_is_ordinary_text() -> None:
     [ids] = BPE.encode_batch([f"row{END}row"])
     assert BPE.end_of_document not in ids

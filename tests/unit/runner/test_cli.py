@@ -217,7 +217,7 @@ def test_plan_says_what_its_design_can_tell_as_far_as_the_store_knows(
 ) -> None:
     place = tmp_path / "store"
     said = " ".join(ask("plan", folder, "--store", place).stdout.split())
-    assert "Power unknown: the lab has run fewer than 3 comparable arms" in said
+    assert "Statistical power unknown: the lab has run fewer than 3 comparable arms" in said
     plan = record.Plan.model_validate_json(ask("plan", folder, "--json").stdout)
     for n in range(2):
         figures = {run: 3.0 + n + 0.01 * i for i, run in enumerate(plan.runs())}

@@ -11,6 +11,10 @@ from runner.spec import declaration
 HEAD = "title: Steps\nresources: {kind: cpu}\nsteps:\n"
 MODEL = "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}"
 TRAIN = "{train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}"
+TEXTS = f"""\
+  t: {{do: tokenize, config: {{source: stdlib}}}}
+  model: {{do: train, inputs: {{tokens: t}}, config: {{model: {MODEL}, train: {TRAIN}}}}}
+"""
 
 
 def nodes(text: str) -> dict[str, object]:
@@ -94,6 +98,24 @@ def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
         ("  a: {do: tokenize}\n", 4, "steps.a", "needs the input `text` or a `source`"),
         ("  a: {do: tokenize, config: {source: stdlib, tokenizer: bpe}}\n", 4,
          "steps.a.config.vocab_size", "a bpe needs a vocab_size"),
+        ("  a: {do: tokenize, config: {source: stdlib, special_tokens: [<a>]}}\n", 4,
+         "steps.a.config.special_tokens", "only a bpe that is trained here takes special_tokens"),
+        ("  a: {do: tokenize, config: {source: stdlib, tokenizer: bpe, vocab_size: 300, "
+         "special_tokens: [<a>, <b>, <a>]}}\n", 4,
+         "steps.a.config.special_tokens", "the tokenizer has `<a>` already"),
+        (f"  t: {{do: m:f}}\n  b: {{do: train, inputs: {{tokens: t}}, config: {{train: {TRAIN}, "
+         "own: {model: 'm:F'}, model: {seq_len: 16}}}\n  a: {do: export, inputs: {models: b, "
+         "tokens: t}}\n", 6, "steps.a.inputs.models", "`b` trains the own model `m:F`, and "
+         "`transformers` has no code for it"),
+        (f"{TEXTS}  a: {{do: generate, inputs: {{models: model, tokens: t}}, config: "
+         "{chats: [[{role: user, content: hi}]]}}\n", 6,
+         "steps.a.config.chats", "`model` is not trained on conversations, so it has no chat"),
+        (f"{TEXTS}  a: {{do: generate, inputs: {{models: model, tokens: t}}, config: "
+         "{chats: [[{role: assistant, content: hi}]]}}\n", 6,
+         "steps.a.config.chats.0", "there is nothing to answer; end it with a message of the user"),
+        (f"{TEXTS}  a: {{do: generate, inputs: {{models: model, tokens: t}}, config: "
+         "{chats: [[{role: bot, content: hi}]]}}\n", 6,
+         "steps.a.config.chats.0.0.role", "must be"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said_with_its_line(

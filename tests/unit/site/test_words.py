@@ -34,7 +34,7 @@ RIDDLES = {
     r"\bheld it\b|intervals? held": "inside the interval",
     r"the same as json": "Download JSON (of what)",
     r"told\b": "said, reported",
-    r"beyond (both|the) spreads?": "by more than both spreads",
+    r"beyond (both|the) spreads?": "by more than the sum of the spreads",
     r"\ba (token|second)\b": "per token, per second",
     r"nobody trained on": "held-out",
     r"in the words of": "comment",

@@ -1,0 +1,57 @@
+"""The chat template of a model: a file in the output of the step that made it. `import` has it from
+the folder that it reads, and `train` from the conversations that it trains on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine.data.chat_template import FILE, BadTemplate, end_of_turn
+from runner.lib import untrusted_files
+from runner.spec.step_types import INIT
+from runner.worker import template_child
+
+MAX_TEMPLATE = 1 << 20  # bytes
+
+
+class Chat:
+    """Writes what a model continues, and knows what ends its answers."""
+
+    def __init__(self, template: str, render: template_child.Renderer) -> None:
+        self.template, self._render = template, render
+        self.end = end_of_turn(render)  # None: only the end of a document does
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The conversation up to the beginning of the assistant's answer. Raises BadTemplate."""
+        return self._render(messages, add_generation_prompt=True).text
+
+
+def template_of(folder: Path) -> str | None:
+    """The chat template in a folder (Jinja); None if it has none. Raises BadTemplate."""
+    try:
+        found = untrusted_files.read(folder.resolve() / FILE, MAX_TEMPLATE)
+        return None if found is None else found.decode()
+    except (untrusted_files.Refused, UnicodeDecodeError) as error:
+        raise BadTemplate(f"{FILE} cannot be read: {error}; write it again") from error
+
+
+@contextmanager
+def of(folder: Path) -> Iterator[Chat | None]:
+    """How one talks to the model in a folder; None if it has no chat template. Raises
+    BadTemplate."""
+    template = template_of(folder)
+    if template is None:
+        yield None
+        return
+    with template_child.renderer(template) as render:
+        yield Chat(template, render)
+
+
+def learned(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> str | None:
+    """The chat template of the model that a `train` step makes: that of the last conversations
+    that it trains on, or of the model that it continues. Raises BadTemplate."""
+    named = (phase.get("tokens") for phase in config["train"].get("phases", ()))
+    for name in (*reversed(("tokens", *filter(None, named))), INIT):
+        if name in inputs and (found := template_of(inputs[name])) is not None:
+            return found
+    return None
