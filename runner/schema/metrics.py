@@ -67,6 +67,8 @@ ASKS = {
     "cloze": "which of four words of the same length follows",
     "lexical-choice": "which spelling of the next word is right: one of the two has two letters "
     "exchanged",
+    "word-order": "which order of the next four words is right: one of the two has the middle "
+    "words exchanged",
     "humaneval": "for the rest of a Python function, and tests check it",
 }
 

@@ -87,7 +87,8 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     pull = proposed(lab, {"experiment.yaml": BUILT_IN})
     plan = lab.last(pull)
     assert "**6 steps** (6 to run)" in plan
-    assert "| `train/fast,seed=0` | `train` | tokens | new |" in plan
+    assert "| `train/fast,seed=0` | `train` | tokens | new |\n" in plan  # and no empty reason
+    assert "`new`: no execution has run this step yet" in plan
     assert 's0["tokens<br>tokenize"]' in plan
     assert "\n/run " in plan
     lab.say("grace", pull, "/run")

@@ -47,16 +47,18 @@ def test_seeds_that_are_scored_on_the_same_items_do_not_narrow_the_interval_by_i
 @pytest.mark.parametrize(
     ("values", "error", "says"),
     [
-        ([0.30, 0.31, 0.29], 0.05, True),  # by items, though not by seeds
-        ([0.10, 0.40, 0.60], 0.001, True),  # by seeds, though not by items
-        ([0.50, 0.51, 0.52], 0.05, False),
+        ([0.30, 0.31, 0.29], 0.05, "at chance (0.250) by items"),
+        ([0.10, 0.40, 0.60], 0.001, "at chance (0.250) by seeds"),
+        ([0.10, 0.30, 0.40], 0.05, "at chance (0.250) by seeds and items"),
+        ([0.50, 0.51, 0.52], 0.05, ""),
     ],
 )
-def test_a_score_whose_interval_includes_chance_says_so(
-    values: list[float], error: float, says: bool
+def test_a_score_says_which_of_its_intervals_includes_chance(
+    values: list[float], error: float, says: str
 ) -> None:
     found = row("fast", *scored("fast", values, items=9, standard_error=error, chance=0.25))
-    assert ("at chance (0.250)" in found.cells[2]) == says
+    assert found.note == says
+    assert found.cells[2].endswith(f", {says}" if says else str(found.summary))
 
 
 def test_a_model_that_failed_the_look_ahead_probe_has_no_score_by_any_metric() -> None:

@@ -1,7 +1,8 @@
 """Metrics: their names, units and directions, and which of them a graph of steps measures."""
 
+from runner.publish import step_summary
 from runner.schema import metrics
-from runner.spec import measured
+from runner.spec import benchmarks, measured
 from tests import synthetic
 from tests.synthetic import sha
 
@@ -26,6 +27,22 @@ def test_a_score_at_chance_is_one_whose_interval_includes_guessing() -> None:
     assert metrics.at_chance(score, (0.24, 0.30))
     assert not metrics.at_chance(score, (0.26, 0.28))
     assert not metrics.at_chance(metrics.Score(value=0.27), (0.0, 1.0))
+
+
+def test_a_task_of_the_lab_says_what_it_asks_and_each_task_of_the_lab_does() -> None:
+    asked = metrics.asks(["eval/bpb", "task/cloze/bpb", "task/cloze/accuracy", "task/mine/bpb"])
+    assert asked == {"cloze": "which of four words of the same length follows"}
+    assert metrics.ASKS.keys() == set(benchmarks.OF_THE_LAB)
+
+
+def test_a_receipt_has_names_for_people_and_nothing_that_says_nothing() -> None:
+    said = {"affinity": "0,1", "driver": "cpu", "platform": "cpu", "xla_flags": "", "jax": "0.10.2"}
+    assert step_summary.receipt(said) == {
+        "CPU cores used": "0,1",
+        "platform": "cpu",
+        "jax": "0.10.2",
+    }
+    assert "driver" in step_summary.receipt({"driver": "CUDA 13", "platform": "gpu"})
 
 
 def test_a_value_that_is_not_finite_is_no_score() -> None:
