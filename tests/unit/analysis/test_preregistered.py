@@ -121,6 +121,21 @@ def test_a_missing_run_makes_an_execution_incomplete_and_it_is_named() -> None:
     assert second == ()
 
 
+def test_a_run_that_the_plan_does_not_score_leaves_nothing_open() -> None:
+    """Such as a pretraining, of which only what was tuned from it is scored."""
+    whole = ran(1)
+    plan = whole.execution.plan
+    scoring = plan.steps["evaluate"]
+    models = {name: of for name, of in scoring.inputs["models"].items() if "slow" not in name}
+    fewer = scoring.model_copy(update={"inputs": {**scoring.inputs, "models": models}})
+    plan = plan.model_copy(update={"steps": {**plan.steps, "evaluate": fewer}})
+    of = whole.execution.model_copy(update={"plan": plan})
+    figures = {run: bpb for run, bpb in PLAIN.items() if run[0] == "fast"}
+    assert Outcome(of, whole.result, {"eval/bpb": figures}).complete
+    del figures["fast", 1]
+    assert Outcome(of, whole.result, {"eval/bpb": figures}).missing == ["fast.s1"]
+
+
 def test_approvals_of_one_moment_stand_in_the_order_of_their_commands() -> None:
     def approved(command: str, **design: Any) -> Outcome:
         one = ran(1, **design)
