@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -87,16 +88,25 @@ def build(
 ) -> None:
     """Build the leaderboard and its pages from the records.
 
-    The records in experiments/*/records (`regatta store keep`) are shown with those of the store.
+    Records in experiments/*/records (`regatta store keep`) are shown with those of the store, or
+    alone if there is no store.
     """
     from bot.site.pages import build as pages_build
     from runner.publish import signing
     from runner.schema import lab_config
-    from runner.store.store import Store, StoreError
+    from runner.store.store import NoStore, Store, StoreError
 
-    with stopping(StoreError, pages_build.SiteError, signing.BadKey):
+    with (
+        stopping(StoreError, pages_build.SiteError, signing.BadKey),
+        tempfile.TemporaryDirectory() as nothing,
+    ):
         kept = sorted(path.parent for path in EXPERIMENTS.glob("*/records/store.json"))
-        opened = Store(store, jobs=jobs, also=kept, make=False)
+        try:
+            opened = Store(store, jobs=jobs, also=kept, make=False)
+        except NoStore:
+            if not kept:
+                raise
+            opened = Store(nothing, also=kept)
         signs = signing.read_key(key) if key else None
         pages_build.build(
             opened,

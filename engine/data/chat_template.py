@@ -155,15 +155,15 @@ def rendered(
 
 def end_of_turn(render: Callable[..., Rendered]) -> str | None:
     """What a template writes after the words of the assistant, such as `<|im_end|>`: a model that
-    learned it ends its answers so. None if it writes nothing. `render` is called as `rendered` with
-    its template. Raises BadTemplate."""
+    learned it ends its answers so. None if it writes nothing or only white space, which answers
+    also contain. `render` is called as `rendered` with its template. Raises BadTemplate."""
     asked = [{"role": "user", "content": "question"}, {"role": "assistant", "content": _ANSWER}]
     text, spans = render(asked, None)
     if (begin := text.rfind(_ANSWER)) < 0:
         return None
     end = next((end for _, end in spans if end > begin), len(text))
     found = text[begin + len(_ANSWER) : end]
-    return found.rstrip() or found or None
+    return found.rstrip() or None
 
 
 def _unmarked(text: str) -> Rendered:

@@ -22,6 +22,7 @@ from engine.model.decoder import Params
 from engine.training.export import ARCHITECTURES, FIELDS, CannotExchange, tensors
 
 MAX_TEMPLATE = 200_000  # characters
+MAX_SPECIAL = 200  # characters of a special token's text
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token")  # which templates name
 STORED = ("F32", "BF16", "F16")  # dtypes that can be read, by safetensors' names
 
@@ -101,19 +102,25 @@ def read_chat_template(folder: Path) -> str | None:
         named = [one for one in template if isinstance(one, dict) and one.get("name") == "default"]
         template = named[0].get("template") if named else None
     if (path := folder / CHAT_TEMPLATE).is_file():
-        template = path.read_text(encoding="utf-8", errors="replace")
+        with path.open(encoding="utf-8", errors="replace") as file:
+            template = file.read(MAX_TEMPLATE + 1)
     if not isinstance(template, str):
         return None
     if len(template) > MAX_TEMPLATE:
         raise CannotExchange(
-            f"the chat template in {folder} has {len(template):,} characters, and {MAX_TEMPLATE:,} "
-            "at most; shorten it, or remove it"
+            f"the chat template in {folder} has more than {MAX_TEMPLATE:,} characters; shorten it, "
+            "or remove it"
         )
     texts = {}
     for name in SPECIAL:
         of = fields.get(name)
         text = of.get("content") if isinstance(of, dict) else of
         if isinstance(text, str):
+            if len(text) > MAX_SPECIAL or re.search("[\ud800-\udfff]", text):
+                raise CannotExchange(
+                    f"`{name}` in {config} is longer than {MAX_SPECIAL} characters or not Unicode; "
+                    "write the token's text, such as </s>"
+                )
             texts[name] = text
     try:
         return with_tokens(template, texts)

@@ -62,6 +62,7 @@ def _import(asked: Mapping[str, Any]) -> None:
     folder = Path(asked["folder"])
     config, params = pretrained.read(folder, None)
     tokenizer = pretrained.read_tokenizer(folder)
+    pretrained.read_chat_template(folder)
     _say(
         parameters=sum(array.size for array in _arrays(params)),
         layers=config.num_layers,
@@ -154,7 +155,8 @@ def _answer(
     )
     said = ended(tokenizer, made, [talk.end] if talk and talk.end else [])
     text = said["completion"].strip() if talk else said["completion"]
-    messages.append({"role": "assistant", "content": text})
+    if talk:
+        messages.append({"role": "assistant", "content": text})
     return {"text": text, "ended": said["ended"]}
 
 

@@ -25,7 +25,7 @@ def main(examiner: str, limits: bubblewrap.Limits) -> None:
         if cannot is None:
             try:
                 answer = {"why": in_a_box(examiner, limits, json.loads(item), written)}
-            except bubblewrap.CannotIsolate as error:
+            except (bubblewrap.CannotIsolate, OSError) as error:
                 answer = {"cannot": str(error)}
         print(json.dumps(answer), flush=True)
 

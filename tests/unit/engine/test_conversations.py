@@ -206,7 +206,7 @@ def test_a_prompt_ends_where_the_answer_begins_and_a_turn_as_the_template_says(n
     ("template", "end"),
     [
         ("{% for m in messages %}{{ m.content }}<e>\n{% endfor %}", "<e>"),
-        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{{ '' }}{% endfor %}", "\n"),
+        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{{ '' }}{% endfor %}", None),
         ("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}.{% endfor %}",
          None),
         ("nothing of it", None),

@@ -50,7 +50,7 @@ def test_a_folder_may_have_none(of: object, tmp_path: Path) -> None:
     ("template", "words"),
     [
         ("{% for", "line 1 of the chat template is not Jinja"),
-        ("x" * (MAX_TEMPLATE + 1), "has 200,001 characters, and 200,000 at most"),
+        ("x" * (MAX_TEMPLATE + 1), "has more than 200,000 characters"),
     ],
 )
 def test_a_chat_template_that_cannot_be_is_refused(
@@ -58,3 +58,9 @@ def test_a_chat_template_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(CannotExchange, match=words):
         read_chat_template(folder(tmp_path, template))
+
+
+@pytest.mark.parametrize("text", ["x" * 201, "\ud800"])
+def test_a_special_token_that_cannot_be_written_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotExchange, match="`bos_token` in .* not Unicode; write the token's"):
+        read_chat_template(folder(tmp_path, "{{ bos_token }}", bos_token=text))

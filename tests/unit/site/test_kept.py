@@ -69,6 +69,14 @@ def test_what_is_kept_is_one_execution_with_its_seal_and_nothing_is_written_to_t
     assert f"records/preregistrations/{synthetic.REPOSITORY}/{ISSUE}/1.json" in kept
 
 
+def test_without_a_store_the_site_shows_what_is_kept(here: Path) -> None:
+    assert "no store" in refused("site", "build", "--store", "nowhere", "--out", "site")
+    ask(*KEEP)
+    ask("site", "build", "--store", "nowhere", "--out", "site")
+    assert [path.name for path in (here / "site/executions").iterdir()] == [ID]
+    assert not (here / "nowhere").exists()
+
+
 def test_keeping_twice_changes_nothing_and_another_file_is_never_replaced(here: Path) -> None:
     assert ask(*KEEP) == ask(*KEEP)
     result = here / BESIDE / f"records/executions/{ID}/result.json"
