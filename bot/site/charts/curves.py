@@ -60,6 +60,25 @@ def of_execution(entry: Entry) -> Chart:
     """The curves of an execution: one per seed, and each arm's mean."""
     seeds, means = charts.curves_of(entry.plan, entry.runs)
     most = max(100, MAX_OF_ALL // (len(seeds) + len(means) or 1))
+    marks, ends = of_arms(seeds, means)
+    return Chart(
+        name="loss",
+        title="Training loss",
+        words=f"Training loss of each arm over tokens seen: {ends}.",
+        spec=_spec("seeds", "means", legend=4),
+        data={"seeds": _columns(seeds, most), "means": _columns(means, most)},
+        script=f"executions/{entry.execution.id}/loss.js",
+        table="seeds",
+        columns={"run": "Run", "tokens": "Tokens seen", "loss": LOSS},
+        drawing=_drawing(*marks),
+        smooth=Smooth("means", "tokens", "loss", "arm"),
+        note="As the job reported it. Bold: the mean over the seeds of an arm. Thin: each seed.",
+    )
+
+
+def of_arms(seeds: Sequence[charts.Curve], means: Sequence[charts.Curve]) -> tuple[list[Mark], str]:
+    """Faint lines of seeds with bold means, a colour for each arm; and where the first means end,
+    in words."""
     arms = list(dict.fromkeys(curve.arm for curve in seeds))
     marks = [
         Mark(
@@ -71,23 +90,11 @@ def of_execution(entry: Entry) -> Chart:
         for curves, faint in ((seeds, True), (means, False))
         for curve in curves
     ]
-    lines = [
+    ends = [
         f"{curve.arm} ends at {curve.loss[-1]:.4g} after {curve.tokens[-1]:,.0f} tokens"
         for curve in means[:12]
     ]
-    return Chart(
-        name="loss",
-        title="Training loss",
-        words=f"Training loss of each arm over tokens seen: {'; '.join(lines)}.",
-        spec=_spec("seeds", "means", legend=4),
-        data={"seeds": _columns(seeds, most), "means": _columns(means, most)},
-        script=f"executions/{entry.execution.id}/loss.js",
-        table="seeds",
-        columns={"run": "Run", "tokens": "Tokens seen", "loss": LOSS},
-        drawing=_drawing(*marks),
-        smooth=Smooth("means", "tokens", "loss", "arm"),
-        note="As the job reported it. Bold: the mean over the seeds of an arm. Thin: each seed.",
-    )
+    return marks, "; ".join(ends)
 
 
 def of_many() -> Chart:

@@ -8,7 +8,7 @@ import altair as alt
 
 from bot.site.base.chart import Chart, Columns, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.charts.curves import CHOICES, HEIGHT, page_of, plain
+from bot.site.charts.curves import CHOICES, HEIGHT, of_arms, page_of, plain
 from bot.site.facts.entries import Entry
 from runner.publish import charts
 from runner.schema import record
@@ -72,25 +72,11 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
 def of_execution(entry: Entry) -> Chart:
     """The validation curves of an execution: one per seed, and each arm's mean."""
     seeds, means = charts.validation_of(entry.plan, entry.runs)
-    arms = list(dict.fromkeys(curve.arm for curve in seeds))
-    marks = [
-        Mark(
-            list(zip(curve.tokens, curve.loss, strict=True)),
-            colour=arms.index(curve.arm),
-            faint=faint,
-            name="" if faint else curve.arm,
-        )
-        for curves, faint in ((seeds, True), (means, False))
-        for curve in curves
-    ]
-    ends = [
-        f"{curve.arm} ends at {curve.loss[-1]:.4g} after {curve.tokens[-1]:,.0f} tokens"
-        for curve in means[:12]
-    ]
+    marks, ends = of_arms(seeds, means)
     return Chart(
         name="validation",
         title=TITLE,
-        words=f"{BPB} of each arm over tokens seen: {'; '.join(ends)}.",
+        words=f"{BPB} of each arm over tokens seen: {ends}.",
         spec=_of_execution(),
         data={"seeds": _columns(seeds), "means": _columns(means)},
         script=f"executions/{entry.execution.id}/validation.js",
