@@ -32,7 +32,7 @@ from engine.config.schema import (
 )
 from runner.schema import record
 from runner.spec import json_schema, model_steps, step_types
-from runner.spec.benchmarks import Benchmark, LmEvalTask
+from runner.spec.benchmarks import Benchmark, LmEvalTask, Samples
 from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
 from runner.spec.steps import Step
@@ -60,6 +60,8 @@ PARTS = {
     "samples": model_steps.Generate,
     "benchmarks": Benchmark,
     "lm_eval": LmEvalTask,
+    "solutions": Samples,
+    "message": model_steps.Message,
     "resources": Asked,
     "speedrun": record.Speedrun,
     "author": record.Author,

@@ -198,9 +198,8 @@ class Benchmark(Config):
     files: dict[str, TaskFile] = Field(default={}, description="filled in by the plan")
 
 
-def pass_at(config: Mapping[str, Any]) -> dict[str, int]:
-    """{metric: k} of the shares of functions that one of k solutions solves."""
-    count = (config.get("samples") or {"count": 0})["count"]
+def pass_at(count: int) -> dict[str, int]:
+    """{metric: k} of the shares of functions that one of k solutions solves, of so many."""
     return {f"pass_at_{k}": k for k in PASS_AT if k <= count}
 
 
@@ -208,12 +207,13 @@ def measures(config: Mapping[str, Any]) -> Iterator[str]:
     """The metrics that a step may measure, from its configuration in the plan. Of tasks of lm_eval,
     and of files that the plan has not read yet: those of any kind of item."""
     kinds = {task: file["kind"] for task, file in config["files"].items()}
+    solutions = pass_at((config.get("samples") or {"count": 0})["count"])
     of_any = tuple(dict.fromkeys(what for of in METRICS.values() for what in of))
     for task in config["tasks"]:
         kind = kind_of(task) or kinds.get(task)
         for what in METRICS[kind] if kind else of_any:
             yield f"task/{name_of(task)}/{what}"
-        for what in pass_at(config) if kind in ("function", None) else ():
+        for what in solutions if kind in ("function", None) else ():
             yield f"task/{name_of(task)}/{what}"
     for name in lm_eval_tasks(config):
         for what in of_any:

@@ -18,8 +18,8 @@ MAX_DRAWN = 1_000_000  # tokens that a step draws from one model
 class Message(Config):
     """A turn of a conversation."""
 
-    role: Literal["system", "user", "assistant", "tool"]
-    content: Text
+    role: Literal["system", "user", "assistant", "tool"] = Field(description="who says it")
+    content: Text = Field(description="what is said")
 
 
 Messages = Annotated[tuple[Message, ...], Field(min_length=1, max_length=1000, strict=False)]

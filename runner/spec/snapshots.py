@@ -7,8 +7,6 @@ from engine.config.schema import ModelConfig
 from runner.lib.format import many
 from runner.schema.record import PlannedStep
 
-BYTES = 4  # of a parameter
-
 
 def told(steps: Mapping[str, PlannedStep]) -> str | None:
     """How many there are and the disk that they take, as a clause; None if there are none."""
@@ -25,4 +23,4 @@ def told(steps: Mapping[str, PlannedStep]) -> str | None:
 
 
 def _bytes(step: PlannedStep) -> int:
-    return BYTES * flops.parameters(ModelConfig.model_validate(step.config["model"]))
+    return memory.FLOAT32 * flops.parameters(ModelConfig.model_validate(step.config["model"]))

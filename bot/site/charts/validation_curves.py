@@ -10,13 +10,13 @@ from bot.site.base.chart import Chart, Columns, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import CHOICES, HEIGHT, of_arms, page_of, plain
 from bot.site.facts.entries import Entry
+from runner.analysis.score_table import around
 from runner.publish import charts
 from runner.schema import record
 from runner.schema.record import run_name
 
 TITLE = "Validation"
 BPB = "Bits per byte on the validation text"
-Z = 1.96  # standard errors on each side of an interval of 95 %
 
 
 def script_of(run: record.Run) -> str:
@@ -33,8 +33,8 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
             "step": step,
             "bpb": round(bpb, 5),
             "error": rounded(error),
-            "low": round(bpb - Z * (error or 0.0), 5),
-            "high": round(bpb + Z * (error or 0.0), 5),
+            "low": round(around(bpb, error or 0.0)[0], 5),
+            "high": round(around(bpb, error or 0.0)[1], 5),
         }
         for step, bpb, error in run.validation
     ]

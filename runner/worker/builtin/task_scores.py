@@ -37,7 +37,7 @@ def scores_of(kind: str, items: Sequence[Item]) -> dict[str, Score | None]:
         return _of_lm_eval(items)
     found = {what: of(items) for what, of in SCORES[kind].items()}
     drawn = [item["samples"] for item in items if "samples" in item]
-    for what, k in pass_at({"samples": {"count": len(drawn[0])}} if drawn else {}).items():
+    for what, k in pass_at(len(drawn[0]) if drawn else 0).items():
         found[what] = _mean(partial(_solved, k), of_choices=False)(items)
     return found
 

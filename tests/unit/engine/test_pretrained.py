@@ -62,5 +62,5 @@ def test_a_chat_template_that_cannot_be_is_refused(
 
 @pytest.mark.parametrize("text", ["x" * 201, "\ud800"])
 def test_a_special_token_that_cannot_be_written_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(CannotExchange, match="`bos_token` in .* not Unicode; write the token's"):
+    with pytest.raises(CannotExchange, match=r"`bos_token` in .* not Unicode; write the token's"):
         read_chat_template(folder(tmp_path, "{{ bos_token }}", bos_token=text))
