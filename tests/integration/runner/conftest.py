@@ -13,13 +13,21 @@ from tests.runner.fixtures import gcs_server as gcs_server
 from tests.runner.fixtures import impatient as impatient
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Steps that this process makes find what other tests have compiled, as in one store."""
-    own, folder = task_groups.cache, str(tmp_path_factory.mktemp("compiled"))
+@pytest.fixture(scope="session")
+def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(compiled_folder: str) -> Iterator[None]:
+    """Steps that this process makes find what other tests have compiled, as in one store.
+
+    Undone after each module, because units of the worker run later in the same process.
+    """
+    own = task_groups.cache
 
     def cache(store: Store, step: PlannedStep) -> str:
-        return folder if own(store, step) else ""
+        return compiled_folder if own(store, step) else ""
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (executor, task_groups):
