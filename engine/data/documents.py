@@ -1,31 +1,46 @@
 """Reads documents from files of any size, one at a time: text, JSON lines (plain or compressed) and
-Parquet. Imports the library of a format only when it is needed. Errors name file and line."""
+Parquet. Imports the library of a format only when it is needed. Errors name file and line.
+
+A document is an object with a "text" and whatever else its file says of it; a corpus gives it at
+least `id`, `source` and `licence`. Steps pass on what they do not know."""
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from engine.data.lab_texts import BadText
 
+Document = dict[str, Any]  # "text" is a string
+
 
 def documents(*paths: Path) -> Iterator[str]:
-    """The documents of these files, in order and unchanged, one at a time.
+    """The texts of the documents of these files, in order and unchanged, one at a time. Of Parquet
+    it reads no other column. Raises BadText, which names file and line."""
+    return (document["text"] for document in _read(paths, ["text"]))
+
+
+def whole_documents(*paths: Path) -> Iterator[Document]:
+    """The documents of these files, in order and unchanged, one at a time, with all their keys.
 
     `.jsonl`, `.jsonl.gz` and `.jsonl.zst` have one document per line, under the key "text"; empty
     lines are skipped. `.parquet` has one per row of the column "text". Any other file is UTF-8 text
     and one document. Raises BadText, which names file and line.
     """
+    return _read(paths, None)
+
+
+def _read(paths: Iterable[Path], columns: list[str] | None) -> Iterator[Document]:
     for path in paths:
         if path.suffix == ".parquet":
-            found = _parquet_rows(path)
+            found = _parquet_rows(path, columns)
         elif path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
             found = _json_lines(path)
         else:
             found = _whole_file(path)
-        for where, text in found:
-            if not isinstance(text, str):
+        for where, document in found:
+            if not isinstance(text := document["text"], str):
                 kind = "nothing" if text is None else type(text).__name__
                 raise BadText(f'{where} has {kind} as its "text"; make it a string')
             if not _is_encodable(text):
@@ -33,12 +48,20 @@ def documents(*paths: Path) -> Iterator[str]:
                     f"{where} has half of a surrogate pair, which UTF-8 cannot hold; repair the "
                     "escapes or leave the document out"
                 )
-            yield text
+            yield document
 
 
-def _whole_file(path: Path) -> Iterator[tuple[str, Any]]:
+def as_line(document: Document) -> bytes:
+    """The document as a line of a `.jsonl` file."""
     try:
-        yield str(path), path.read_bytes().decode()
+        return json.dumps(document, ensure_ascii=False, default=str).encode() + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair outside of its text
+        return json.dumps(document, default=str).encode() + b"\n"
+
+
+def _whole_file(path: Path) -> Iterator[tuple[str, Document]]:
+    try:
+        yield str(path), {"text": path.read_bytes().decode()}
     except OSError as error:
         raise BadText(f"{path} cannot be read: {error}") from error
     except UnicodeDecodeError as error:
@@ -48,13 +71,15 @@ def _whole_file(path: Path) -> Iterator[tuple[str, Any]]:
         ) from error
 
 
-def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+def _json_lines(path: Path) -> Iterator[tuple[str, Document]]:
     number = 0
     try:
         with _opened(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield f"{path}, line {number}", json.loads(line)["text"]
+                    document = json.loads(line)
+                    document["text"]  # raises where there is none
+                    yield f"{path}, line {number}", document
     except OSError as error:
         raise BadText(
             f"{path} cannot be read after line {number}: {error}; it is truncated or damaged, so "
@@ -81,7 +106,7 @@ def _opened(path: Path) -> io.BufferedIOBase:
     return io.BufferedReader(pyarrow.input_stream(path), 2**20)
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
+def _parquet_rows(path: Path, columns: list[str] | None) -> Iterator[tuple[str, Document]]:
     import pyarrow
     from pyarrow import parquet
 
@@ -93,16 +118,16 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
                     f"{path} has the columns {', '.join(file.schema_arrow.names)} and none named "
                     "text; rename the one with the documents"
                 )
-            for rows in file.iter_batches(batch_size=1024, columns=["text"]):
-                for text in rows.column(0):
+            for rows in file.iter_batches(batch_size=1024, columns=columns):
+                for document in rows.to_pylist():
                     number += 1
-                    yield f"{path}, row {number}", text.as_py()
+                    yield f"{path}, row {number}", document
     except (OSError, pyarrow.ArrowException) as error:
         raise BadText(
             f"{path} cannot be read after row {number}: {error}; copy it again, or write it again"
         ) from error
     except UnicodeDecodeError as error:
-        raise BadText(f"{path}, row {number} is not UTF-8; write it again as UTF-8") from error
+        raise BadText(f"{path}, after row {number}: not UTF-8; write it again as UTF-8") from error
 
 
 def rows_as_lines(path: Path, columns: tuple[str, ...] = ("messages", "tools")) -> bytes:

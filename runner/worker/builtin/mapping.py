@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.data.documents import documents
+from engine.data.documents import Document, whole_documents
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.shards import shards
 from runner.worker.builtin.texts import write_text
@@ -15,8 +15,8 @@ Functions = Mapping[str, Callable[[str], Any]]  # own functions, by name
 def map_documents(
     config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, functions: Functions
 ) -> None:
-    """Apply the function to each document, in order; None removes a document. Each shard gives a
-    shard."""
+    """Apply the function to the text of each document, in order; None removes a document. Each
+    shard gives a shard."""
     map_shards(config, {"shards": shards(inputs["text"])}, out, functions)
 
 
@@ -31,13 +31,13 @@ def map_shards(
         write_text(out, name, _made(config["function"], functions, path))
 
 
-def _made(name: str, functions: Functions, path: Path) -> Iterator[str]:
+def _made(name: str, functions: Functions, path: Path) -> Iterator[Document]:
     function = functions[name]
-    for number, text in enumerate(documents(path), 1):
+    for number, document in enumerate(whole_documents(path), 1):
         with blamed(name, f"{path.name}, document {number}"):
-            made = function(text)
+            made = function(document["text"])
         if isinstance(made, str):
-            yield made
+            yield document | {"text": made}
         elif made is not None:
             raise BadOwnCode(
                 f"{name}, {path.name}, document {number}: it gave {type(made).__name__}; it gives "

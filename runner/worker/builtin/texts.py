@@ -1,24 +1,24 @@
 """Steps on texts: folders with `train.jsonl` and `validation.jsonl`, one {"text": …} per line, or
-with many such shards per split (`runner.worker.builtin.shards`)."""
+with many such shards per split (`runner.worker.builtin.shards`). A document keeps its other
+keys."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.data.documents import documents
+from engine.data.documents import Document, as_line, documents, whole_documents
 from engine.data.lab_texts import BadText
 from runner.worker.builtin.shards import SPLITS as SPLITS
 from runner.worker.builtin.shards import files, link, shards
 
 
-def write_text(out: Path, name: str, texts: Iterable[str]) -> int:
+def write_text(out: Path, name: str, text: Iterable[Document]) -> int:
     """Write one split of a text, or one shard of it. Returns the number of documents."""
     count = 0
-    with (out / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        for text in texts:
-            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    with (out / f"{name}.jsonl").open("wb") as file:
+        for document in text:
+            file.write(as_line(document))
             count += 1
     return count
 
@@ -41,11 +41,12 @@ def filter_shards(
     least, most = config["least_characters"] or 0, config["most_characters"] or float("inf")
     pattern = re.compile(config["matching"] or "")
 
-    def passes(text: str) -> bool:
+    def passes(document: Document) -> bool:
+        text = document["text"]
         return least <= len(text) <= most and pattern.search(text) is not None
 
     for name, path in inputs["shards"].items():
-        write_text(out, name, filter(passes, documents(path)))
+        write_text(out, name, filter(passes, whole_documents(path)))
 
 
 def join_filtered(

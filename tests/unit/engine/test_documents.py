@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from engine.data.documents import documents
+from engine.data.documents import as_line, documents, whole_documents
 from engine.data.lab_texts import BadText
 
 TEXTS = ["one\ntwo\r\n", "", "Ärger \u2028 日本 🚣", "x" * 300_000]
@@ -44,6 +44,26 @@ def test_every_format_gives_the_same_documents(
 ) -> None:
     write(tmp_path / name)
     assert list(documents(tmp_path / name)) == TEXTS
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
+def test_a_whole_document_has_all_keys_and_survives_being_written(
+    tmp_path: Path, name: str
+) -> None:
+    if name == "x.jsonl":
+        (tmp_path / name).write_bytes(LINES)
+    else:
+        write_parquet(tmp_path / name, TEXTS)
+    found = list(whole_documents(tmp_path / name))
+    assert found == [{"id": i, "text": text} for i, text in enumerate(TEXTS)]
+    (tmp_path / "again.jsonl").write_bytes(b"".join(map(as_line, found)))
+    assert list(whole_documents(tmp_path / "again.jsonl")) == found
+
+
+def test_what_utf8_cannot_hold_outside_of_a_text_is_written_as_it_was_read(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": "é", "url": "\\ud800"}\n')
+    (document,) = whole_documents(tmp_path / "x.jsonl")
+    assert json.loads(as_line(document)) == {"text": "é", "url": "\ud800"}
 
 
 def test_a_text_file_is_one_document_as_it_is_and_files_follow_each_other(tmp_path: Path) -> None:

@@ -121,6 +121,17 @@ def here(monkeypatch: pytest.MonkeyPatch, text: Path) -> Child:
     return do
 
 
+@pytest.mark.parametrize("do", ["map", "filter"])
+def test_a_document_keeps_its_other_keys(text: Path, here: Child, do: str) -> None:
+    line = {"id": "a", "source": "tests", "text": "012345 6789", "licence": "CC0-1.0"}
+    for path in text.iterdir():
+        path.write_text(json.dumps(line) + "\n")
+    shard_jobs.make(do, job := a_job(do, text), here, map, map)
+    found = json.loads((Path(job.out) / "train.00000.jsonl").read_text())
+    assert found | {"text": line["text"]} == line
+    assert list(found) == list(line)
+
+
 def digest(job: Job) -> str:
     return digests.sha256(digests.digests(Path(job.out)))
 
