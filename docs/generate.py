@@ -31,7 +31,7 @@ from engine.config.schema import (
     TrainConfig,
 )
 from runner.schema import record
-from runner.spec import json_schema, model_steps, step_types
+from runner.spec import json_schema, model_steps, step_types, training_steps
 from runner.spec.benchmarks import Benchmark, LmEvalTask, Samples
 from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
@@ -53,7 +53,7 @@ PARTS = {
     "model": ModelConfig,
     "train": TrainConfig,
     "phases": Phase,
-    "own": step_types.Own,
+    "own": training_steps.Own,
     "compute": ComputeConfig,
     "mesh": MeshConfig,
     "eval": EvalConfig,

@@ -24,7 +24,7 @@ from runner.schema import lab_config
 from runner.schema.lab_config import LabConfig
 from runner.spec.experiment import checked
 from runner.spec.graph import Graph, written_out
-from runner.spec.step_types import Own
+from runner.spec.training_steps import Own
 
 FILE_NAME = "experiment.yaml"
 PYTHON_NAME = "experiment.py"  # declares an experiment in Python; see `runner.planning.lockfile`

@@ -18,18 +18,12 @@ from runner.schema import step_graph
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import initial_models, step_checks
+from runner.spec.data_steps import FUNCTION, Tokenize
 from runner.spec.experiment import Experiment
 from runner.spec.model_steps import Generate
-from runner.spec.step_types import (
-    BUILT_IN,
-    FUNCTION,
-    INIT,
-    Tokenize,
-    Train,
-    own_of,
-    schema_of,
-)
+from runner.spec.step_types import BUILT_IN, INIT, own_of, schema_of
 from runner.spec.steps import NO_POINT, SEEDS, Point
+from runner.spec.training_steps import Train
 
 M = TypeVar("M", bound=BaseModel)
 ONE_DEVICE = MeshConfig()

@@ -12,8 +12,9 @@ from engine.config.shapes import Shapes, shapes
 from runner.lib.problems import Said
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
-from runner.spec.step_types import INIT, Init, Train
+from runner.spec.step_types import INIT
 from runner.spec.steps import Step
+from runner.spec.training_steps import Init, Train
 
 MAX_POINTS = 10_000
 

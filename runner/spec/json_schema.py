@@ -16,8 +16,10 @@ from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
 from runner.schema import lab_config
 from runner.schema.lab_config import LabConfig
 from runner.schema.own_model import OwnModel
+from runner.spec.data_steps import FUNCTION
 from runner.spec.experiment import Declaration, ShortForm
-from runner.spec.step_types import BUILT_IN, FUNCTION, Own
+from runner.spec.step_types import BUILT_IN
+from runner.spec.training_steps import Own
 
 NAME = "experiment.schema.json"
 DRAFT = "http://json-schema.org/draft-07/schema#"  # the newest that all editors know

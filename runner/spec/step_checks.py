@@ -11,8 +11,9 @@ from runner.lib.yaml_lines import Path
 from runner.schema import devices
 from runner.schema.devices import Kind
 from runner.spec import initial_models
+from runner.spec.data_steps import FUNCTION
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import BUILT_IN, FUNCTION, INIT, MIXTURE, SCORES, TOKENS
+from runner.spec.step_types import BUILT_IN, INIT, MIXTURE, SCORES, TOKENS
 from runner.spec.steps import Step
 
 APART = "declare the point that is meant as a step of its own"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.data.token_store import TokenStore, WrongTokens
-from runner.spec.step_types import Mix
+from runner.spec.data_steps import Mix
 from runner.worker.builtin.mixtures import MIXTURE
 from runner.worker.builtin.shards import SPLITS, link
 

@@ -13,7 +13,7 @@ from engine.data.conversations import LABELS, SPOKEN
 from engine.data.packing import PackedRows
 from engine.data.sampling import Sampler
 from engine.data.token_store import TokenStore, WrongTokens
-from runner.spec.step_types import Mix
+from runner.spec.data_steps import Mix
 from runner.worker.builtin.conversations import labels_of
 
 MIXTURE = "mixture.json"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from engine.data.token_store import TokenStore
-from runner.spec.step_types import Train
+from runner.spec.training_steps import Train
 from runner.store.scratch_paths import WHY
 from runner.worker import fork_server
 from runner.worker.fork_server import LOG, ServerGone, StepServer

@@ -15,7 +15,7 @@ from engine.data.tokenize import train_bpe
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.spec import declaration
-from runner.spec.step_types import Train
+from runner.spec.training_steps import Train
 from runner.store import digests
 from runner.worker.builtin import train as training
 from runner.worker.builtin.mix import mix

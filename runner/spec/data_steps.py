@@ -1,0 +1,104 @@
+"""The configurations of the steps that make and change texts and token stores."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+
+from engine.config.phases import Weights
+from engine.config.schema import Config, Count, refusal
+
+FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
+
+
+def _function(value: str) -> str:
+    if not re.fullmatch(FUNCTION, value):
+        raise refusal(
+            "`{value}` is no module:function of the experiment's folder; `model:Transformer` is "
+            "Transformer in model.py",
+            value=value,
+        )
+    return value
+
+
+Function = Annotated[
+    str, AfterValidator(_function), WithJsonSchema({"type": "string", "pattern": f"^{FUNCTION}$"})
+]
+
+
+class Tokenize(Config):
+    """Turns texts into token stores, `train` and `validation`."""
+
+    source: str | None = Field(
+        default=None,
+        min_length=1,
+        description="in the place of an input: stdlib (Python's own standard library), lab-2026-11 "
+        "(which ships with the lab), or a UTF-8 text file of the experiment's folder",
+    )
+    tokenizer: Literal["byte", "bpe", "given"] = Field(
+        default="byte",
+        description="a token is a byte; a byte-level BPE trained on the spot; or that of the token "
+        "store or the imported model that is the input `tokenizer`",
+    )
+    vocab_size: Count | None = Field(
+        default=None, validate_default=True, description="bpe only: most tokens it may have"
+    )
+    special_tokens: tuple[Annotated[str, Field(min_length=2, max_length=64)], ...] = Field(
+        default=(),
+        max_length=100,
+        strict=False,  # YAML gives a list, the field is a tuple
+        exclude_if=lambda special: not special,  # old plans have no such key
+        description="bpe only: what a chat template writes as one token, such as <|im_end|>; in "
+        "texts these are ordinary words",
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="of the source's splits; filled in by the plan"
+    )
+
+    @field_validator("special_tokens")
+    @classmethod
+    def _a_bpe_has_special_ones(cls, special: tuple[str, ...], info: ValidationInfo) -> Any:
+        if special and info.data.get("tokenizer") in ("byte", "given"):
+            raise refusal("only a bpe that is trained here takes special_tokens; remove them")
+        if twice := [one for one in special if special.count(one) > 1 or one == "<|endoftext|>"]:
+            raise refusal("the tokenizer has `{twice}` already; remove it here", twice=twice[0])
+        return special
+
+    @field_validator("vocab_size")
+    @classmethod
+    def _a_bpe_has_a_size(cls, size: int | None, info: ValidationInfo) -> int | None:
+        kind = info.data.get("tokenizer")
+        if kind == "bpe" and size is None:
+            raise refusal("a bpe needs a vocab_size; write one, 512 for a start")
+        if kind == "byte" and size is not None:
+            raise refusal("bytes have no vocab_size to choose; remove it, or write tokenizer: bpe")
+        if kind == "given" and size is not None:
+            raise refusal("the given tokenizer has its own vocab_size; remove this one")
+        return size
+
+
+class Mix(Config):
+    """Mixes token stores, whose names the author chooses."""
+
+    weights: Weights = Field(
+        description="each input's share of the rows that are trained on; their sum does not matter"
+    )
+
+
+class Filter(Config):
+    """Keeps the documents of a text that pass."""
+
+    least_characters: Count | None = Field(default=None, description="documents as long pass")
+    most_characters: Count | None = Field(default=None, description="documents no longer pass")
+    matching: str | None = Field(
+        default=None, description="a regular expression that is found in what passes"
+    )
+
+
+class Map(Config):
+    """Applies a function to each document of a text."""
+
+    function: Function = Field(
+        description="module:function of the experiment's folder, from a document to a document, or "
+        "to None, which leaves it out"
+    )
