@@ -82,7 +82,7 @@ CLASSIFIED = OverShards(
 )
 SELECTED = OverShards(
     "runner.worker.builtin.select:keep_shards",
-    "runner.worker.builtin.select:join",
+    "runner.worker.builtin.texts:join",
     first="runner.worker.builtin.select:mark",
 )
 
