@@ -289,6 +289,24 @@ def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said
         yield ("config", "tokens"), words
 
 
+def _selected(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    if lost:
+        return
+    bounds = config["least"] is not None or config["most"] is not None
+    if bounds == (config["fraction"] is not None):
+        words = "`select` needs a `fraction`, or the bounds `least` and `most`; write one of them"
+        yield ("config",), words
+    elif ("scores" in inputs) != (bounds or not config["random"]):
+        if "scores" in inputs:
+            words = "a fraction by chance reads no scores; take this out"
+            yield ("inputs", "scores"), words
+        else:
+            words = "`select` needs the input `scores`; write `inputs: {scores: STEP}`, or "
+            yield ("inputs",), f"{words}`random: true` with a `fraction`"
+    if bounds and not config["random"] and config["by"] == "bytes":
+        yield ("config", "by"), "it says what `fraction` counts, and there are bounds; take it out"
+
+
 def _compared(_: Mapping[str, Any], inputs: Inputs, __: Collection[Path]) -> Said:
     if not inputs:
         words = "there is nothing to compare; write `inputs: {scores: evaluate}`, or more of them"
@@ -311,4 +329,5 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "train": _trained,
     "generate": _asked,
     "compare": _compared,
+    "select": _selected,
 }

@@ -62,7 +62,10 @@ DECLARED = f"""{HEAD}steps:
 """
 CONFIGS: dict[str, dict[str, Any]] = {
     "map": {"function": "shouting:loud"},
-    "filter": {"least_characters": 10, "most_characters": None, "matching": "[0-5]"},
+    "filter": {
+        **{"least_characters": 10, "most_characters": None, "matching": "[0-5]"},
+        "rules": ("gopher/word_length", "c4/curly_bracket"),
+    },
     "tokenize": {"source": None, "tokenizer": "bpe", "vocab_size": 300, "sha256": {}},
 }
 
@@ -167,7 +170,7 @@ def test_each_shard_gives_a_shard_in_the_same_order(text: Path, here: Child) -> 
     job = a_job("map", text)
     shard_jobs.make("map", job, here, map, map)
     made = Path(job.out)
-    assert sorted(path.name for path in made.iterdir()) == [
+    assert sorted(path.name for path in made.glob("*.jsonl")) == [
         *(f"train.0000{n}.jsonl" for n in range(5)),
         *(f"validation.0000{n}.jsonl" for n in range(2)),
     ]
