@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from runner.planning import planner
+from runner.schema import step_graph
 from runner.store import artifacts
 from runner.store.store import Store
 from runner.worker import executor
@@ -26,7 +27,8 @@ def quality(document):
 """
 DECLARED = f"""{HEAD}steps:
   prepare: {{do: own:prepare}}
-  labels: {{do: label, inputs: {{text: prepare}}, config: {{documents: 300, function: own:quality}}}}
+  labels:
+    {{do: label, inputs: {{text: prepare}}, config: {{documents: 300, function: own:quality}}}}
   judge: {{do: classify, inputs: {{text: prepare, labels: labels}}}}
   best: {{do: select, inputs: {{text: prepare, scores: judge}}, config: {{fraction: 0.25}}}}
   table: {{do: compare, inputs: {{judge: judge}}}}
@@ -38,7 +40,7 @@ def test_from_labels_to_the_best_documents(tmp_path: Path) -> None:
     plan = planned(tmp_path, store, DECLARED, own=OWN)
     code = store.local(planner.code_folder(plan))
     made = {}
-    for name in plan.steps:
+    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
         executor.make(store, name, plan.steps, plan.kinds, code, "x1", terms=executor.OWN_MACHINE)
         step = plan.steps[name]
         found = artifacts.find(store, step.store, step.fingerprint)
