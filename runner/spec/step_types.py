@@ -17,8 +17,9 @@ from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark
 from runner.spec.conversation_steps import Conversations
 from runner.spec.data_steps import Filter, Map, Mix, Tokenize
+from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
-from runner.spec.selection_steps import Classify, Select
+from runner.spec.selection_steps import Classify, Label, Select
 from runner.spec.training_steps import Evaluate, Train, TrainOwn
 
 
@@ -85,6 +86,9 @@ SELECTED = OverShards(
     "runner.worker.builtin.texts:join",
     first="runner.worker.builtin.select:mark",
 )
+DEDUPLICATED = OverShards(
+    "runner.worker.builtin.dedup:sketch_shards", "runner.worker.builtin.dedup:join"
+)
 
 BUILT_IN = {
     "tokenize": BuiltIn(
@@ -98,10 +102,19 @@ BUILT_IN = {
         inputs={"text": (TEXT,)},
         over=FILTERED,
     ),
+    "dedup": BuiltIn(
+        *("runner.worker.builtin.dedup:deduplicate", Dedup, TEXT),
+        inputs={"text": (TEXT,)},
+        over=DEDUPLICATED,
+    ),
     "map": BuiltIn(
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "label": BuiltIn(
+        *("runner.worker.builtin.label:label", Label, LABELS),
+        inputs={"text": (TEXT,)},
     ),
     "classify": BuiltIn(
         *("runner.worker.builtin.classify:classify", Classify, ATTRIBUTES),
@@ -204,8 +217,8 @@ def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, 
     """The own functions that a step names, with the arguments of each."""
     if do not in BUILT_IN:
         return ((do, ("config", "inputs", "out")),)
-    if do == "map":
-        return ((str(config["function"]), ("document",)),) if "function" in config else ()
+    if do in ("map", "label"):
+        return ((str(config["function"]), ("document",)),) if config.get("function") else ()
     named = config.get("own", {}) if do == "train" else {}
     return tuple((function, CALLED[key]) for key, function in named.items())
 
