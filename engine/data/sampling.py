@@ -15,6 +15,7 @@ Domains"); its round function is the output function of SplitMix64 (Steele, Lea 
 "Fast Splittable Pseudorandom Number Generators"). It mixes well; it is not cryptography.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -108,13 +109,17 @@ class Sampler:
     it had a share in: if a phase cuts a block short, the rest of that block is skipped. A phase
     with the same shares as the one before changes nothing.
 
+    `most_epochs` is, for each source, how often the `steps` of the run may pass over it; infinity
+    for a source without a limit. What is beyond goes to the other sources, by their weights, in
+    all blocks of a turn alike.
+
     With `packed`, rows hold whole documents (`engine.data.packing`), and each store must have its
     index for this seq_len. Otherwise rows are windows that cross documents, or what `rows` makes of
     a store.
 
     Raises WrongTokens for stores that are too short or of different tokenizers, and for a weight
     that is not positive (with phases: negative, or 0 in all) or too small to have a row in a
-    block.
+    block, and if the sources together have too few rows within `most_epochs`.
     """
 
     def __init__(
@@ -128,6 +133,8 @@ class Sampler:
         rows: Callable[[TokenStore, int], Rows] | None = None,
         block: int = BLOCK,
         phases: Sequence[tuple[int, Sequence[float]]] = (),
+        steps: int = 0,
+        most_epochs: Sequence[float] = (),
     ) -> None:
         if isinstance(sources, np.ndarray):
             sources = TokenStore.of(sources)
@@ -141,17 +148,28 @@ class Sampler:
         self._sources: list[Rows] = [rows(store, seq_len) for store in stores]
         turns = [(0, [weight for _, weight in mixture]), *phases]
         self._turns: list[Turn] = []
-        last: Sequence[float] = ()
-        for before, weights in turns:
-            if list(weights) != list(last):
-                self._turns.append(self._turn(before * batch_size, stores, weights, block))
-            last = weights
+        turns = [
+            turn
+            for number, turn in enumerate(turns)
+            if not number or turn[1] != turns[number - 1][1]
+        ]
+        self._most_rows_N = np.array([len(one) for one in self._sources]) * (
+            np.array(most_epochs) if most_epochs else np.inf
+        )
+        for (before, weights), end in zip(turns, [*(x for x, _ in turns[1:]), steps], strict=True):
+            first, rows_of_turn = before * batch_size, (end - before) * batch_size
+            self._turns.append(self._turn(first, rows_of_turn, stores, weights, block))
         self.block_counts: list[int] = self._turns[0].counts_N.tolist()
 
     def _turn(
-        self, first_row: int, stores: Sequence[TokenStore], weights: Sequence[float], block: int
+        self,
+        first_row: int,
+        rows: int,
+        stores: Sequence[TokenStore],
+        weights: Sequence[float],
+        block: int,
     ) -> Turn:
-        """The turn that follows the existing ones."""
+        """The turn of so many `rows` that follows the existing ones."""
         block = block if np.count_nonzero(weights) > 1 else 1
         counts_N = np.array(_counts(stores, weights, block))
         drawn_N, blocks = np.zeros_like(counts_N), 0
@@ -159,6 +177,9 @@ class Sampler:
             last = self._turns[-1]
             begun = -(-(first_row - last.first_row) // last.block)
             drawn_N, blocks = last.drawn_N + begun * last.counts_N, last.blocks + begun
+        if np.isfinite(self._most_rows_N).any():
+            left_N = np.maximum(self._most_rows_N - drawn_N, 0) / max(-(-rows // block), 1)
+            counts_N = np.array(within(counts_N.tolist(), weights, left_N.tolist()))
         sizes_N = [store.manifest.bytes_per_token for store in stores]
         mean = float(np.average(sizes_N, weights=counts_N))
         return Turn(first_row, block, counts_N, drawn_N, blocks, mean)
@@ -218,6 +239,28 @@ def apportion(weights: Sequence[float], total: int) -> list[int]:
     left = total - int(counts.sum())
     counts[np.argsort(counts - shares, kind="stable")[:left]] += 1
     return counts.tolist()
+
+
+def within(counts: list[int], weights: Sequence[float], most: Sequence[float]) -> list[int]:
+    """These counts, none above `most`: what is beyond goes to the others, by their weights. Raises
+    WrongTokens if all are at their `most` and something is left."""
+    total, counts = sum(counts), list(counts)
+    full: set[int] = set()
+    while over := {i for i, count in enumerate(counts) if i not in full and count > most[i]}:
+        full |= over
+        for i in over:
+            counts[i] = math.floor(most[i])
+        left = total - sum(counts[i] for i in full)
+        others = [i for i in range(len(counts)) if i not in full and weights[i]]
+        if left and not others:
+            raise WrongTokens(
+                f"within most_epochs, the mixture has {1 - left / total:.1%} of the tokens that "
+                "the run needs; raise most_epochs, lower num_train_steps, or add a part"
+            )
+        shares = apportion([weights[i] for i in others], left) if others else []
+        for i, share in zip(others, shares, strict=True):
+            counts[i] = share
+    return counts
 
 
 def permute(place: np.ndarray | int, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:

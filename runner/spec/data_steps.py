@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from engine.config.phases import Weights
+from engine.config.phases import InputName, Weights
 from engine.config.schema import Config, Count, refusal
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
@@ -81,8 +81,26 @@ class Mix(Config):
     """Mixes token stores, whose names the author chooses."""
 
     weights: Weights = Field(
-        description="each input's share of the rows that are trained on; their sum does not matter"
+        description="each input's share of the tokens to train on; their sum does not matter"
     )
+    most_epochs: dict[InputName, Annotated[float, Field(gt=0)]] = Field(
+        default={},
+        exclude_if=lambda most: not most,  # old plans have no such key
+        description="how often a run may pass over an input; what would be beyond goes to the "
+        "other inputs, by their weights",
+    )
+
+    @field_validator("most_epochs")
+    @classmethod
+    def _of_its_inputs(cls, most: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        weights = info.data.get("weights", most)
+        if unknown := sorted(most.keys() - weights.keys()):
+            raise refusal(
+                "`{name}` has no weight; write one of {names}",
+                name=unknown[0],
+                names=", ".join(weights),
+            )
+        return most
 
 
 class Filter(Config):

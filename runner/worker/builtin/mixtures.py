@@ -4,6 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,14 @@ def parts_of(folder: Path, split: str) -> dict[str, tuple[TokenStore, float]]:
     """{part: (its store, its weight)}; a single store is one part with an empty name."""
     if not (folder / MIXTURE).is_file():
         return {"": (TokenStore.open(folder / split), 1.0)}
-    weights = Mix.model_validate_json((folder / MIXTURE).read_bytes()).weights
+    weights = _mixed(folder).weights
     return {
         name: (TokenStore.open(folder / name / split), weight) for name, weight in weights.items()
     }
+
+
+def _mixed(folder: Path) -> Mix:
+    return Mix.model_validate_json((folder / MIXTURE).read_bytes())
 
 
 def scored_parts(folder: Path) -> dict[str, TokenStore]:
@@ -57,6 +62,7 @@ def sampler(
     another name. Raises WrongTokens.
     """
     stores: dict[tuple[str, str], TokenStore] = {}
+    most: dict[tuple[str, str], float] = {}
     codes = [LABELS.index(label) + 1 for label in loss_on or SPOKEN]
 
     def as_scored(store: TokenStore) -> TokenStore:
@@ -76,10 +82,13 @@ def sampler(
                 f"a phase has weights for {', '.join(weights)}, and the parts of `{name}` are "
                 f"{', '.join(parts) or 'none'}; give each part its weight, and nothing else"
             )
+        is_mixture = (inputs[name] / MIXTURE).is_file()
+        limits = _mixed(inputs[name]).most_epochs if is_mixture else {}
         for part, (store, weight) in parts.items():
             content = store.manifest.tokens_sha256, store.manifest.offsets_sha256
             if content not in stores:
                 stores[content] = as_scored(store)
+            most[content] = min(most.get(content, inf), limits.get(part, inf))
             found[content] = found.get(content, 0.0) + (weights[part] if weights else weight)
         return found
 
@@ -93,13 +102,21 @@ def sampler(
     ]
     sources = list(zip(stores.values(), first, strict=True))
     chats = [store.scored is not None for store in stores.values()]
+    sampled = partial(
+        Sampler,
+        sources,
+        seed,
+        config.train_batch_size,
+        seq_len,
+        phases=later,
+        steps=config.num_train_steps,
+        most_epochs=[most[content] for content in stores],
+    )
     if not any(chats):
         if loss_on:
             words = "loss_on is for conversations, and the tokens are of a text; take it out"
             raise WrongTokens(words)
-        return Sampler(sources, seed, config.train_batch_size, seq_len, phases=later)
+        return sampled()
     if not all(chats):
         raise WrongTokens("a run trains on texts or on conversations; name inputs of one kind")
-    shape = config.train_batch_size, seq_len
-    rows = partial(PackedRows, alone=alone)
-    return Sampler(sources, seed, *shape, packed=not alone, rows=rows, phases=later)
+    return sampled(packed=not alone, rows=partial(PackedRows, alone=alone))

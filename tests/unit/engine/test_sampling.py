@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.sampling import Sampler, ahead, apportion, permute
+from engine.data.sampling import Sampler, ahead, apportion, permute, within
 from engine.data.token_store import Batch, TokenStore, WrongTokens
 from engine.data.tokenize import train_bpe
 from tests.examples import examples
@@ -207,6 +207,32 @@ def test_each_source_of_a_mixture_goes_through_its_own_epochs() -> None:
         assert set(counts) == {8 * i for i in range(windows)}
         assert len(here) == 120 * of_block
         assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_what_is_beyond_the_most_goes_to_the_others_by_their_weights() -> None:
+    assert within([50, 30, 20], [5, 3, 2], [10, 1000, 1000]) == [10, 54, 36]
+    assert within([50, 30, 20], [5, 3, 2], [10.9, 40, 1000]) == [10, 40, 50]
+    assert within([50, 50, 0], [1, 1, 0], [20, 1000, 1000]) == [20, 80, 0], "0 stays 0"
+    with pytest.raises(WrongTokens, match=r"has 70.0% of the tokens that the run needs"):
+        within([50, 50], [1, 1], [40, 30])
+
+
+def test_no_epoch_begins_beyond_the_most_of_a_source_also_over_phases() -> None:
+    long, short = counting(20_001), counting(401, first=100)  # 2,000 and 40 rows
+    sampler = Sampler(
+        [(long, 1), (short, 1)],
+        *(0, 8, 10),
+        phases=[(100, [1, 3]), (200, [3, 1])],
+        steps=300,
+        most_epochs=[float("inf"), 2.5],
+    )
+    read = Counter[int]()
+    for step in range(1, 301):
+        source_B, row_B = sampler.places(step, np.arange(8))
+        read.update(row_B[source_B == 1].tolist())
+    assert sum(read.values()) <= 100
+    assert sum(read.values()) > 60, "and most of that is used: whole blocks are counted"
+    assert max(read.values()) == 3
 
 
 def test_stores_of_different_tokenizers_do_not_mix(tmp_path: Path) -> None:

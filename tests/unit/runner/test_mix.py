@@ -132,6 +132,21 @@ def test_a_mixture_is_sampled_by_its_weights_and_one_store_as_ever(
     assert batches(one) == batches(Sampler(opened["web"], 3, 2, 16))
 
 
+def test_a_mixture_passes_over_a_part_no_more_often_than_it_says(
+    stores: dict[str, Path], tmp_path: Path
+) -> None:
+    inputs = {name: stores[name] for name in ("web", "code")}
+    said = {"weights": {"web": 1, "code": 1}, "most_epochs": {"code": 0.1}}
+    mix(said, inputs, tmp_path / "mixed")
+    config = TrainConfig(**SCHEDULE)
+    rows = (TokenStore.open(stores["code"] / "train").manifest.tokens - 1) // 16
+    mixed = sampler(config, 3, 16, {"tokens": tmp_path / "mixed"})
+    assert mixed.block_counts == [1024 - rows // 10, rows // 10]
+    mix(said | {"most_epochs": {"web": 0.01, "code": 0.01}}, inputs, tmp_path / "little")
+    with pytest.raises(WrongTokens, match="raise most_epochs"):
+        sampler(config, 3, 16, {"tokens": tmp_path / "little"})
+
+
 def test_phases_sample_what_they_name_and_a_store_is_known_by_its_content(
     stores: dict[str, Path],
 ) -> None:
