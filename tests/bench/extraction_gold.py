@@ -2,10 +2,11 @@
 
 The rules, which are the same for every source of a format:
 
-- reStructuredText is parsed by docutils. Headings, paragraphs, lists, tables, code, notes, footnotes
-  and alternative texts count; comments, targets and what `.. raw::` holds do not. An unknown
-  directive gives its arguments and its content, an unknown role its text, both as Sphinx writes them
-  (LABELS, ROLES). A reference without a text of its own gives the title that it points to.
+- reStructuredText is parsed by docutils. Headings, paragraphs, lists, tables, code, notes,
+  footnotes and alternative texts count; comments, targets, tables of contents and what `.. raw::`
+  holds do not. Any other directive gives its arguments and its content, any other role its text,
+  as Sphinx writes them (LABELS, OBJECTS, MEMBERS, ROLES). A reference without a text of its own
+  gives the title that it points to.
 - AsciiDoc and Markdown lose their marks and keep their words.
 - A page whose source takes text from elsewhere (a file that is not there, a list of other pages,
   documentation in code: ELSEWHERE) has no gold and is left out.
@@ -28,7 +29,14 @@ ELSEWHERE = {
 }
 SILENT = {
     *("module", "index", "sectionauthor", "moduleauthor", "currentmodule", "highlight", "program"),
-    *("tabularcolumns", "testsetup", "testcleanup", "py:module", "py:currentmodule", "default-role"),
+    *(
+        "tabularcolumns",
+        "testsetup",
+        "testcleanup",
+        "py:module",
+        "py:currentmodule",
+        "default-role",
+    ),
 }
 VERBATIM = {
     *("code-block", "sourcecode", "doctest", "testcode", "testoutput", "productionlist", "math"),
@@ -118,7 +126,11 @@ class _Any(Directive):
             label = "Raises an auditing event {} with no arguments"
         rest = " ".join(parts[label.count("{}") :])
         shown = label.format(*parts, *[""] * count)
-        return f"{shown}: {rest}" if rest else shown + (end if not list(self.content) else ":" * bool(end))
+        return (
+            f"{shown}: {rest}"
+            if rest
+            else shown + (end if not list(self.content) else ":" * bool(end))
+        )
 
     def _described(self, signature: str) -> str:
         name = self.name.removeprefix("py:")
@@ -181,9 +193,26 @@ def rest(text: str, titles: Mapping[str, str], sphinx: bool = False) -> str:
     """The text of reStructuredText, or of Sphinx's form of it. Raises LeftOut."""
     known, named = directives.directive, roles.role
     standard = {"note", "warning", "important", "caution", "tip", "hint", "danger", "attention"}
-    standard |= {"rubric", "image", "figure", "table", "list-table", "csv-table", "topic", "sidebar"}
+    standard |= {
+        "rubric",
+        "image",
+        "figure",
+        "table",
+        "list-table",
+        "csv-table",
+        "topic",
+        "sidebar",
+    }
     standard |= {"epigraph", "contents", "raw", "replace", "unicode", "admonition", "role"}
-    standard |= {"parsed-literal", "container", "compound", "line-block", "sectnum", "date", "title"}
+    standard |= {
+        "parsed-literal",
+        "container",
+        "compound",
+        "line-block",
+        "sectnum",
+        "date",
+        "title",
+    }
     standard |= {"code", "error", "header", "footer", "highlights", "pull-quote", "meta", "target"}
 
     def directive(name: str, language: Any, document: Any) -> Any:
@@ -216,7 +245,9 @@ def rest(text: str, titles: Mapping[str, str], sphinx: bool = False) -> str:
 def titles_of(sources: Mapping[str, str]) -> dict[str, str]:
     """Of {name: reStructuredText}, the titles that labels and names of documents point to."""
     found = {}
-    labelled = re.compile(r"^\.\. _([^:\n]+):\n(?:\s*\n|\.\. .*\n)*(?:[=\-~^*#]+\n)?(.+)\n[=\-~^*#.\"]{3,}$", re.M)
+    labelled = re.compile(
+        r"^\.\. _([^:\n]+):\n(?:\s*\n|\.\. .*\n)*(?:[=\-~^*#]+\n)?(.+)\n[=\-~^*#.\"]{3,}$", re.M
+    )
     first = re.compile(r"^(.+)\n[=\-*]{3,}$", re.M)
     for name, text in sources.items():
         for match in labelled.finditer(text):
@@ -243,6 +274,8 @@ def asciidoc(text: str, _: Mapping[str, str]) -> str:
     text = re.sub(r"linkgit:([\w.-]+)\[(\d+)\]", r"\1(\2)", text)
     text = re.sub(r"link:\S+?\[([^\]]*)\]|<<[^,>]*,([^>]*)>>", r"\1\2", text)
     text = re.sub(r"footnote:\[", " ", text)
+    text = re.sub(r"(?m)(?<!\w)['`*_+]+(?=\S)|(?<=\S)['`*_+]+(?!\w)|^=+ |^[.*-]+ ", "", text)
+    text = re.sub(r"(?m)(\S)::+$", r"\1", text)
     return re.sub(r"\{(\w+)\}", lambda of: {"asterisk": "*", "plus": "+"}.get(of[1], of[0]), text)
 
 
@@ -280,11 +313,15 @@ def _sphinx(folder: Path, page: Path) -> Path:
 
 
 SOURCES = {
-    "python": Source("python3.11-doc", "usr/share/doc/python3.11/html", _sphinx, partial(rest, sphinx=True)),
-    "cmake": Source("cmake-doc", "usr/share/doc/cmake-data/html", _sphinx, partial(rest, sphinx=True)),
+    "python": Source(
+        "python3.11-doc", "usr/share/doc/python3.11/html", _sphinx, partial(rest, sphinx=True)
+    ),
+    "cmake": Source(
+        "cmake-doc", "usr/share/doc/cmake-data/html", _sphinx, partial(rest, sphinx=True)
+    ),
     "docutils": Source("docutils-doc", "usr/share/doc/docutils-doc/docs", _beside(".txt"), rest),
     "git": Source("git-doc", "usr/share/doc/git-doc", _beside(".txt"), asciidoc),
-    # Nobody looked at pages of this one while the rules were made: see docs/benchmarks.md.
+    # Nobody read pages of this one while the rules were made: see docs/benchmarks.md.
     "nodejs": Source("nodejs-doc", "usr/share/doc/nodejs/api", _beside(".md"), markdown),
 }
 UNSEEN = "nodejs"

@@ -1,14 +1,12 @@
-"""Which part of a web page is its content. The rules go by elements of HTML, by roles of ARIA and by
-how much of an element is links; none knows a site, a generator, an id or a class."""
+"""Which part of a web page is its content. The rules go by elements of HTML, by roles of ARIA and
+by how much of an element is links; none knows a site, a generator, an id or a class."""
 
-from runner.worker.builtin.page_tree import Node
+from runner.worker.builtin.page_tree import Node, tags
 
 LANDMARKS = frozenset(
     ("navigation", "banner", "contentinfo", "search", "menu", "menubar", "toolbar", "tablist")
 )
-GROUPS = frozenset(
-    "ul ol dl table div section aside details center header footer menu form fieldset".split()
-)
+GROUPS = tags("ul ol dl menu table div section aside details center header footer form fieldset")
 LONG = 60  # characters outside of links with which a text is content
 LOCAL = 0.8  # the share of characters in links into the page that makes a table of contents
 LINKED = 0.6  # the share of characters in links that makes a group navigation
@@ -63,17 +61,18 @@ def _prune(node: Node, inside: bool) -> bool:
             kept.append(child)
             chars, linked, local = chars + child.chars, linked + child.linked, local + child.local
             continue
-        if tag == "nav" or ("role=" in child.attributes and (
-            child.attribute("role").lower() in LANDMARKS
-        )):
+        if tag == "nav" or (
+            "role=" in child.attributes and (child.attribute("role").lower() in LANDMARKS)
+        ):
             continue
         if not inside and (tag == "footer" or (tag == "header" and not _has_title(child))):
             continue
         group = tag in GROUPS and child.linked > 0
         if group and child.local >= LOCAL * child.chars:
             continue  # a table of contents of this page
+        dense = group and not inside and child.linked >= LINKED * child.chars
         of_it = _prune(child, inside) if child.children else False
-        if group and not inside and not of_it and child.linked >= LINKED * child.chars:
+        if dense and not of_it and not _is_prose(child):
             continue  # navigation
         long = long or of_it
         kept.append(child)
@@ -86,6 +85,17 @@ def _prune(node: Node, inside: bool) -> bool:
 def _is_mark(link: Node) -> bool:
     """Whether a link has nothing to read: the sign behind a heading that points to it."""
     return link.chars <= 2 and not any(letter.isalnum() for letter in words(link))
+
+
+def _is_prose(group: Node) -> bool:
+    """Whether a group has paragraphs, and no list or table that links would be in."""
+    below = [group]
+    names = set()
+    while below:
+        node = below.pop()
+        names.add(node.tag)
+        below += [child for child in node.children if isinstance(child, Node)]
+    return "p" in names and names.isdisjoint(("ul", "ol", "table"))
 
 
 def _has_title(node: Node) -> bool:

@@ -1,17 +1,16 @@
-"""The text of a web page, or its Markdown. Text has a line for each block and no marks; Markdown has
-headings, lists, tables, code and emphasis. Neither has the targets of links."""
+"""The text of a web page, or its Markdown. Text has a line for each block and no marks; Markdown
+has headings, lists, tables, code and emphasis. Neither has the targets of links."""
 
 import re
 from typing import NamedTuple
 
 from runner.worker.builtin.page_content import content, words
-from runner.worker.builtin.page_tree import HEADINGS, Node, Unreadable, parse
+from runner.worker.builtin.page_tree import HEADINGS, Node, Unreadable, parse, tags
 
-BLOCKS = frozenset(
-    "address article aside blockquote body center dd details dialog dir div dl dt fieldset "
-    "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol "
-    "optgroup option p pre search section summary table tbody td tfoot th thead tr ul caption "
-    "colgroup".split()
+BLOCKS = tags(
+    "address article aside blockquote body caption center dd details dir div dl dt fieldset "
+    "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu "
+    "nav ol p pre search section summary table tbody td tfoot th thead tr ul"
 )
 MARKS = {"code": "`", "kbd": "`", "samp": "`", "tt": "`"} | {"b": "**", "strong": "**"}
 MARKS |= {"i": "*", "em": "*", "cite": "*"}
@@ -32,16 +31,16 @@ class Read(NamedTuple):
     blocks: list[Block]
 
 
-def read(html: str, markdown: bool) -> Read:
+def read(page: bytes, markdown: bool) -> Read:
     """The blocks of a page, and its title: its only first heading, or else what its head says.
     Raises Unreadable."""
-    page = parse(html)
+    tree = parse(page)
     writer = _Writer(markdown)
-    writer.element(content(page.body))
+    writer.element(content(tree.body))
     writer.flush()
     if not writer.blocks:
         raise Unreadable("no text")
-    (title,) = writer.titles if len(writer.titles) == 1 else (page.title,)
+    (title,) = writer.titles if len(writer.titles) == 1 else (tree.title,)
     return Read(title, writer.blocks)
 
 
@@ -133,7 +132,7 @@ class _Writer:
             return
         else:
             self.element(node)
-            self.flush(tight=tag in ("li", "dt", "tr", "option", "summary"))
+            self.flush(tight=tag in ("li", "dt", "tr", "summary"))
 
     def code(self, node: Node) -> None:
         text = "\n".join(line.rstrip() for line in words(node).split("\n")).strip("\n")
@@ -190,16 +189,10 @@ class _Writer:
         if _arranges(node, cells):
             self.blocks += [block for row in cells for cell in row for block in cell]
             return
-        lines = [[" ".join(block.text.replace("\n", " ") for block in cell) for cell in row] for row in cells]
+        lines = [[" ".join(joined(cell).split()) for cell in row] for row in cells]
         lines = [line for line in lines if any(line)]
         if self.markdown and lines:
-            width = max(map(len, lines))
-            table = [
-                "| " + " | ".join(cell.replace("|", "\\|") for cell in line + [""] * (width - len(line))) + " |"
-                for line in lines
-            ]
-            table.insert(1, "| " + " | ".join(["---"] * width) + " |")
-            self.blocks.append(Block("\n".join(table)))
+            self.blocks.append(Block(_as_markdown(lines)))
         else:
             self.blocks += [Block("\t".join(line).strip(), tight=True) for line in lines]
 
@@ -215,11 +208,22 @@ def _rows(table: Node) -> list[list[Node]]:
     return rows
 
 
+def _as_markdown(lines: list[list[str]]) -> str:
+    width = max(map(len, lines))
+    full = [line + [""] * (width - len(line)) for line in lines]
+    full.insert(1, ["---"] * width)
+    safe = [[cell.replace("|", "\\|") for cell in line] for line in full]
+    return "\n".join(f"| {' | '.join(line)} |" for line in safe)
+
+
 def _without_numbers(row: list[Node]) -> list[Node]:
     """A row without its first cell if this numbers the lines of the code in the second one."""
-    if len(row) == 2 and (numbers := words(row[0]).split()):
-        if len(numbers) > 1 and numbers == [str(int(numbers[0]) + n) for n in range(len(numbers))] if numbers[0].isdecimal() else False:
-            return row[1:]
+    if len(row) == 2 and any(n.tag == "pre" for n in row[1].children if isinstance(n, Node)):
+        numbers = words(row[0]).split()
+        if numbers and numbers[0].isdecimal() and len(numbers[0]) < 7:
+            first = int(numbers[0])
+            if numbers == [str(first + n) for n in range(len(numbers))]:
+                return row[1:]
     return row
 
 

@@ -1,18 +1,19 @@
 """The tree of a web page, with how much of each element is text and how much of that is links.
 
-resiliparse parses the page as browsers do and writes it out again in canonical form: every tag closed,
-every attribute quoted. Of that form a regular expression makes tokens, from which this makes a tree
-of plain objects; a walk over the parser's own nodes takes five times as long."""
+resiliparse parses the page as browsers do and writes it out again in canonical form: every tag
+closed, every attribute quoted. A regular expression makes tokens of that form, and of them comes a
+tree of plain objects; a walk over the parser's own nodes takes five times as long."""
 
 import re
-from html import unescape
+from html import escape, unescape
 from typing import NamedTuple
 
 from resiliparse.parse.html import HTMLTree
 
 BYTES = 8 << 20  # most bytes of a page
 TAGS = 400_000  # most start and end tags of a page
-DEPTH = 400  # most elements inside each other
+DEPTH = 200  # most elements inside each other
+MARKUP, NESTED = f"more than {TAGS:,} tags", f"nested deeper than {DEPTH} elements"
 
 
 class Unreadable(Exception):
@@ -44,40 +45,42 @@ class Page(NamedTuple):
     title: str | None
 
 
-HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
-VOID = frozenset(
+def tags(names: str) -> frozenset[str]:
+    """The names in a text, as a set."""
+    return frozenset(names.split())
+
+
+HEADINGS = tags("h1 h2 h3 h4 h5 h6")
+VOID = tags(
     "area base br col embed hr img input link meta param source track wbr frame basefont bgsound "
-    "keygen".split()
+    "keygen"
 )
 # What readers do not see, or see as a control. Elements that are no HTML follow other rules.
-UNSEEN = frozenset(
+UNSEEN = tags(
     "script style noscript template iframe object embed audio video canvas svg map head link meta "
-    "button input select textarea datalist progress meter dialog noframes noembed xmp "
-    "plaintext rp".split()
+    "button input select textarea datalist progress meter dialog noframes noembed xmp plaintext rp"
 )
 _TAG = re.compile(r'<(/?)([a-zA-Z][^\s/>]*)((?:[^">]|"[^"]*")*)>')
 _RAW = re.compile(
     r"<!--.*?-->|<(script|style|iframe|noembed|noframes|noscript|xmp)\b([^>]*)>(.*?)</\1>", re.S
 )
 _HIDDEN = re.compile(
-    r'\s(?:hidden=|aria-hidden="true"|style="[^"]*(?:display:\s*none|visibility:\s*hidden))', re.I
+    r'\s(?:hidden=|aria-hidden="true"|style="[^"]*(?:display\s*:\s*none|visibility\s*:\s*hidden))',
+    re.I,
 )
-_SPACE = re.compile(r"\s+")
 
 
-def parse(html: str) -> Page:
-    """The tree of a page, without what readers do not see. Raises Unreadable."""
-    if len(html) > BYTES or len(html.encode()) > BYTES:
-        raise Unreadable(f"larger than {BYTES >> 20} MiB")
-    if html.count("<") > TAGS:
-        raise Unreadable(f"more than {TAGS:,} tags")
-    document = HTMLTree.parse(html)
+def parse(page: bytes) -> Page:
+    """The tree of a page in UTF-8, without what readers do not see. Raises Unreadable."""
+    if page.count(b"<") > TAGS:
+        raise Unreadable(MARKUP)
+    document = HTMLTree.parse_from_bytes(page, "utf-8")
     if document.body is None:
         raise Unreadable("no body")
     written = document.body.html
-    if len(written) > 4 * BYTES or written.count("<") > 2 * TAGS:  # unclosed marks, written again
-        raise Unreadable(f"more than {TAGS:,} tags")
-    title = _SPACE.sub(" ", document.title or "").strip()
+    if len(written) > 4 * BYTES or written.count("<") > 2 * TAGS:  # marks that it had left open
+        raise Unreadable(MARKUP)
+    title = " ".join((document.title or "").split())
     return Page(_tree(written), title or None)
 
 
@@ -99,21 +102,24 @@ def _tree(written: str) -> Node:
         elif tag in VOID:
             if not skipped and tag not in UNSEEN:
                 node.children.append(Node(tag, attributes))
-        elif skipped or tag in UNSEEN or ("idden" in attributes or "none" in attributes) and (
-            _HIDDEN.search(attributes)
-        ):
+        elif skipped or tag in UNSEEN or (len(attributes) > 6 and _is_hidden(attributes)):
             skipped += 1
             if skipped > DEPTH:
-                raise Unreadable(f"nested deeper than {DEPTH} elements")
+                raise Unreadable(NESTED)
         else:
             above.append(node)
             if len(above) > DEPTH:
-                raise Unreadable(f"nested deeper than {DEPTH} elements")
+                raise Unreadable(NESTED)
             node = Node(tag, attributes)
         if text and not skipped:
             node.children.append(unescape(text) if "&" in text else text)
             node.chars += len(text) - text.count(" ") - text.count("\n")
     return root
+
+
+def _is_hidden(attributes: str) -> bool:
+    may_be = "idden" in attributes or "none" in attributes
+    return may_be and _HIDDEN.search(attributes) is not None
 
 
 def _close(node: Node, parent: Node) -> None:
@@ -131,4 +137,6 @@ def _close(node: Node, parent: Node) -> None:
 
 def _mathematics(found: re.Match[str]) -> str:
     """Nothing, but for TeX that a page's own script was to draw."""
-    return f" ${found[3]}$ " if found[1] == "script" and "math/tex" in found[2] else ""
+    if found[1] != "script" or "math/tex" not in found[2]:
+        return ""
+    return f" ${escape(unescape(found[3]), quote=False)}$ "
