@@ -17,8 +17,9 @@ from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark
 from runner.spec.conversation_steps import Conversations
 from runner.spec.data_steps import Extract, Filter, Map, Mix, Tokenize
+from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
-from runner.spec.selection_steps import Select
+from runner.spec.selection_steps import Classify, Label, Select
 from runner.spec.training_steps import Evaluate, Train, TrainOwn
 
 
@@ -39,7 +40,7 @@ MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
 IMPORTED, EXPORTED = "an imported model", "an exported model"
 COMPARISON = "a comparison"
 TASK_SCORES = "scores of tasks"
-ATTRIBUTES = "attributes of a text"
+ATTRIBUTES, LABELS = "attributes of a text", "labelled documents"
 STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
@@ -78,10 +79,18 @@ EXTRACTED = OverShards(
     "runner.worker.builtin.extract:extract_shards", "runner.worker.builtin.extract:join"
 )
 MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
+CLASSIFIED = OverShards(
+    "runner.worker.builtin.classify:score_shards",
+    "runner.worker.builtin.classify:join",
+    first="runner.worker.builtin.classify:learn",
+)
 SELECTED = OverShards(
     "runner.worker.builtin.select:keep_shards",
-    "runner.worker.builtin.select:join",
+    "runner.worker.builtin.texts:join",
     first="runner.worker.builtin.select:mark",
+)
+DEDUPLICATED = OverShards(
+    "runner.worker.builtin.dedup:sketch_shards", "runner.worker.builtin.dedup:join"
 )
 
 BUILT_IN = {
@@ -96,6 +105,11 @@ BUILT_IN = {
         inputs={"text": (TEXT,)},
         over=FILTERED,
     ),
+    "dedup": BuiltIn(
+        *("runner.worker.builtin.dedup:deduplicate", Dedup, TEXT),
+        inputs={"text": (TEXT,)},
+        over=DEDUPLICATED,
+    ),
     "map": BuiltIn(
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
@@ -105,6 +119,16 @@ BUILT_IN = {
         *("runner.worker.builtin.extract:extract", Extract, TEXT),
         inputs={"text": (TEXT,)},
         over=EXTRACTED,
+    ),
+    "label": BuiltIn(
+        *("runner.worker.builtin.label:label", Label, LABELS),
+        inputs={"text": (TEXT,)},
+    ),
+    "classify": BuiltIn(
+        *("runner.worker.builtin.classify:classify", Classify, ATTRIBUTES),
+        inputs={"text": (TEXT,), "labels": (LABELS,)},
+        over=CLASSIFIED,
+        measures=lambda _: (metrics.AUC, metrics.CALIBRATION),
     ),
     "select": BuiltIn(
         *("runner.worker.builtin.select:select", Select, TEXT),
@@ -151,7 +175,7 @@ BUILT_IN = {
     "compare": BuiltIn(
         *("runner.worker.builtin.compare:compare", Compare, COMPARISON),
         inputs={},
-        others=(SCORES, TASK_SCORES),
+        others=(SCORES, TASK_SCORES, ATTRIBUTES),
     ),
     "import": BuiltIn("runner.worker.builtin.exchange:import_model", Import, IMPORTED, inputs={}),
 }
@@ -201,8 +225,8 @@ def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, 
     """The own functions that a step names, with the arguments of each."""
     if do not in BUILT_IN:
         return ((do, ("config", "inputs", "out")),)
-    if do == "map":
-        return ((str(config["function"]), ("document",)),) if "function" in config else ()
+    if do in ("map", "label"):
+        return ((str(config["function"]), ("document",)),) if config.get("function") else ()
     named = config.get("own", {}) if do == "train" else {}
     return tuple((function, CALLED[key]) for key, function in named.items())
 
