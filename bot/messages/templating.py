@@ -129,6 +129,7 @@ _jinja.globals.update(
     measures=measured.told,
     snapshots=snapshots.told,
     uploads=planned_steps.uploads,
+    asked=planned_steps.asked,
     meaning=metrics.words,
     asks=metrics.asks,
     metrics_of=measured.named,

@@ -259,6 +259,19 @@ def drawn(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
             yield f"{name} draws {', '.join(fresh)} by its seed, because {of} has none"
 
 
+def asked(steps: Mapping[str, PlannedStep]) -> list[str]:
+    """A sentence for each step whose labels the operator gets from a language model: what is sent,
+    and what it may cost."""
+    found = []
+    for name, step in steps.items():
+        if step.do == "label" and (ask := step.config["ask"]):
+            found.append(
+                f"{name} asks {ask['model']} about {step.config['documents']:,} documents, with at "
+                f"most {ask['max_tokens']:,} tokens and ${ask['max_dollars']:,.2f}"
+            )
+    return found
+
+
 def uploads(steps: Mapping[str, PlannedStep]) -> list[str]:
     """The repositories of the Hugging Face Hub to which the lab uploads models afterwards."""
     named = (step.config.get("upload") for step in steps.values() if step.do == "export")

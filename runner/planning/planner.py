@@ -23,7 +23,7 @@ from runner.planning import (
     task_sources,
 )
 from runner.planning.planned_steps import is_known
-from runner.schema import lab_config
+from runner.schema import lab_config, replies
 from runner.schema.record import (
     Cost,
     Plan,
@@ -166,6 +166,8 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
             if not store.list(place):
                 missing.append(_not_imported(str(folder), name, step))
             continue
+        if step.do == "label":
+            continue  # `regatta label` puts them there, once the text is made
         texts[place] = found = _texts(step, folder)
         digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
         same &= digests == _text_digests(step)
@@ -205,12 +207,14 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 def kept_folder(step: PlannedStep) -> str | None:
     """The folder in the store, named by digest, with the texts that a step names by files (those of
-    `tokenize` and `conversations`, the tasks of a `benchmark` step), or with the model of an
-    `import` step. None if there is none.
+    `tokenize` and `conversations`, the tasks of a `benchmark` step), with the model of an `import`
+    step, or with the replies for a `label` step that asks a model. None if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
         return model_folder(step.config["sha256"])
+    if step.do == "label":
+        return replies.folder(step.fingerprint) if step.config["ask"] else None
     if not (digests := _text_digests(step)):
         return None
     if step.do in SOURCED:

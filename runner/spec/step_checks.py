@@ -290,8 +290,8 @@ def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said
 
 
 def _labelled(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said:
-    if not lost and (config["rule"] is None) == (config["function"] is None):
-        yield ("config",), "`label` needs a `rule` or a `function`; write one of them"
+    if not lost and sum(config[key] is not None for key in ("rule", "function", "ask")) != 1:
+        yield ("config",), "`label` needs a `rule`, a `function` or `ask`; write one of them"
 
 
 def _selected(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
