@@ -16,7 +16,7 @@ from runner.schema import metrics
 from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark, Decontaminate
 from runner.spec.conversation_steps import Conversations
-from runner.spec.data_steps import Filter, Map, Mix, Tokenize
+from runner.spec.data_steps import Extract, Filter, Map, Mix, Tokenize
 from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
 from runner.spec.selection_steps import Classify, Label, Select
@@ -76,6 +76,9 @@ ENCODED = OverShards(
 FILTERED = OverShards(
     "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
 )
+EXTRACTED = OverShards(
+    "runner.worker.builtin.extract:extract_shards", "runner.worker.builtin.extract:join"
+)
 MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
 CLASSIFIED = OverShards(
     "runner.worker.builtin.classify:score_shards",
@@ -123,6 +126,11 @@ BUILT_IN = {
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "extract": BuiltIn(
+        *("runner.worker.builtin.extract:extract", Extract, TEXT),
+        inputs={"text": (TEXT,)},
+        over=EXTRACTED,
     ),
     "label": BuiltIn(
         *("runner.worker.builtin.label:label", Label, LABELS),
