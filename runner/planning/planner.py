@@ -207,8 +207,8 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 def kept_folder(step: PlannedStep) -> str | None:
     """The folder in the store, named by digest, with the texts that a step names by files (those of
-    `tokenize` and `conversations`, the tasks of `TASKED` steps), with the model of an `import` step,
-    or with the replies for a `label` step that asks a model. None if there is none.
+    `tokenize` and `conversations`, the tasks of `TASKED` steps), with the model of an `import`
+    step, or with the replies for a `label` step that asks a model. None if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
