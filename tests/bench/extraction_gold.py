@@ -94,7 +94,7 @@ class _Any(Directive):
     def run(self) -> list[nodes.Node]:
         if self.name in ELSEWHERE:
             raise LeftOut(f"it takes text from elsewhere: {self.name}")
-        said = re.sub(r"(?m)^:[\w-]+:.*", "", "".join(self.arguments)).strip()
+        said = re.sub(r"(?ms)^:[\w-]+:.*", "", "".join(self.arguments)).strip()
         document = self.state.document
         if self.name in ("module", "currentmodule", "py:module", "py:currentmodule"):
             document.regatta_module = f"{said}."
