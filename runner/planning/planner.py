@@ -34,7 +34,7 @@ from runner.schema.record import (
 from runner.spec import declaration, ladder
 from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
-from runner.spec.step_types import SOURCED
+from runner.spec.step_types import SOURCED, TASKED
 from runner.store.store import Store
 
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
@@ -207,7 +207,7 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 def kept_folder(step: PlannedStep) -> str | None:
     """The folder in the store, named by digest, with the texts that a step names by files (those of
-    `tokenize` and `conversations`, the tasks of a `benchmark` step), with the model of an `import`
+    `tokenize` and `conversations`, the tasks of `TASKED` steps), with the model of an `import`
     step, or with the replies for a `label` step that asks a model. None if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
@@ -242,7 +242,7 @@ def _text_digests(step: PlannedStep) -> dict[str, str]:
     """{file in that folder: SHA-256}."""
     if step.do in SOURCED and not is_known(step.config["source"]):
         return dict(step.config["sha256"])
-    files = step.config["files"] if step.do == "benchmark" else {}
+    files = step.config["files"] if step.do in TASKED else {}
     return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()}
 
 

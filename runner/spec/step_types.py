@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from runner.schema import metrics
 from runner.spec import benchmarks
-from runner.spec.benchmarks import Benchmark
+from runner.spec.benchmarks import Benchmark, Decontaminate
 from runner.spec.conversation_steps import Conversations
-from runner.spec.data_steps import Filter, Map, Mix, Tokenize
+from runner.spec.data_steps import Extract, Filter, Map, Mix, Tokenize
 from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
 from runner.spec.selection_steps import Classify, Label, Select
@@ -46,6 +46,7 @@ MODELS = (MODEL, IMPORTED)
 
 
 SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
+TASKED = ("benchmark", "decontaminate")  # steps whose configuration may name tasks
 KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
@@ -75,6 +76,9 @@ ENCODED = OverShards(
 FILTERED = OverShards(
     "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
 )
+EXTRACTED = OverShards(
+    "runner.worker.builtin.extract:extract_shards", "runner.worker.builtin.extract:join"
+)
 MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
 CLASSIFIED = OverShards(
     "runner.worker.builtin.classify:score_shards",
@@ -85,6 +89,11 @@ SELECTED = OverShards(
     "runner.worker.builtin.select:keep_shards",
     "runner.worker.builtin.texts:join",
     first="runner.worker.builtin.select:mark",
+)
+DECONTAMINATED = OverShards(
+    "runner.worker.builtin.decontaminate:match_shards",
+    "runner.worker.builtin.decontaminate:join",
+    first="runner.worker.builtin.decontaminate:learn",
 )
 DEDUPLICATED = OverShards(
     "runner.worker.builtin.dedup:sketch_shards", "runner.worker.builtin.dedup:join"
@@ -107,10 +116,21 @@ BUILT_IN = {
         inputs={"text": (TEXT,)},
         over=DEDUPLICATED,
     ),
+    "decontaminate": BuiltIn(
+        *("runner.worker.builtin.decontaminate:decontaminate", Decontaminate, TEXT),
+        inputs={"text": (TEXT,)},
+        optional={"held_out": (TEXT,)},
+        over=DECONTAMINATED,
+    ),
     "map": BuiltIn(
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "extract": BuiltIn(
+        *("runner.worker.builtin.extract:extract", Extract, TEXT),
+        inputs={"text": (TEXT,)},
+        over=EXTRACTED,
     ),
     "label": BuiltIn(
         *("runner.worker.builtin.label:label", Label, LABELS),
