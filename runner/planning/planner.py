@@ -23,7 +23,7 @@ from runner.planning import (
     task_sources,
 )
 from runner.planning.planned_steps import is_known
-from runner.schema import lab_config
+from runner.schema import corpora, lab_config
 from runner.schema.record import (
     Cost,
     Plan,
@@ -37,6 +37,7 @@ from runner.spec.graph import Graph
 from runner.spec.step_types import SOURCED
 from runner.store.store import Store
 
+FETCHED = ("corpus", "import")  # steps that read what an operator has fetched into the store
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
 NO_COST = Cost(
     runs=0,
@@ -162,9 +163,9 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
     for name, step in plan.steps.items():
         if not (place := kept_folder(step)):
             continue
-        if step.do == "import":
+        if step.do in FETCHED:
             if not store.list(place):
-                missing.append(_not_imported(str(folder), name, step))
+                missing.append(_not_fetched(str(folder), name, step))
             continue
         texts[place] = found = _texts(step, folder)
         digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
@@ -206,11 +207,13 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 def kept_folder(step: PlannedStep) -> str | None:
     """The folder in the store, named by digest, with the texts that a step names by files (those of
     `tokenize` and `conversations`, the tasks of a `benchmark` step), or with the model of an
-    `import` step. None if there is none.
+    `import` step, or the files of a corpus. None if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
         return model_folder(step.config["sha256"])
+    if step.do == "corpus":
+        return corpora.folder(step.config["found"]["sha256"])
     if not (digests := _text_digests(step)):
         return None
     if step.do in SOURCED:
@@ -223,15 +226,17 @@ def model_folder(sha256: str) -> str:
     return f"models/{sha256}"
 
 
-def _not_imported(called: str, name: str, step: PlannedStep) -> Problem:
-    model = step.config["model"]
-    return Problem(
-        called,
-        None,
-        f"steps.{name}.config.sha256",
-        f"the store has no model with the digest {step.config['sha256'][:16]}…; whoever runs the "
-        f"lab fetches it with `regatta import {model}`, which prints the digest",
-    )
+def _not_fetched(called: str, name: str, step: PlannedStep) -> Problem:
+    who = "whoever runs the lab fetches"
+    if step.do == "corpus":
+        corpus, sha256 = step.config["corpus"], step.config["found"]["sha256"]
+        words = f"the store has not the files of {corpus} with the digest {sha256[:16]}…; {who} "
+        words += f"them with `regatta corpus fetch {corpus}`"
+        return Problem(called, None, f"steps.{name}.config.corpus", words)
+    model, sha256 = step.config["model"], step.config["sha256"]
+    words = f"the store has no model with the digest {sha256[:16]}…; {who} it with "
+    words += f"`regatta import {model}`, which prints the digest"
+    return Problem(called, None, f"steps.{name}.config.sha256", words)
 
 
 def _text_digests(step: PlannedStep) -> dict[str, str]:
