@@ -17,9 +17,11 @@ from runner.cli.tables import table
 from runner.execution.aliases import Alias
 from runner.history import step_runs
 from runner.history.provenance import Account, Differences
-from runner.lib.format import between, duration
+from runner.lib import bounds
+from runner.lib.format import between, duration, many
 from runner.publish.step_summary import ended, ordered, status
-from runner.schema import step_graph
+from runner.schema import data_report, step_graph
+from runner.schema.data_report import REPORT, DataReport
 from runner.schema.record import (
     Evaluated,
     Execution,
@@ -61,7 +63,7 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
             title.append(" (means something else now)" if other else "", style="yellow")
         like = (first, plan.steps[first]) if first != name else None
         end = account.ends.get(name)
-        rows = (*_made_of(step, like), *_became(account, name, end))
+        rows = (*_made_of(step, like), *_became(account, name, end), *_report(store, account, name))
         place = store.url(end.folder) if end and end.output_sha256 else None
         parts += [title, _pairs(rows, place)]
     return Group(*parts)
@@ -249,8 +251,7 @@ def _excerpts(store: Store, account: Account, name: str) -> Iterator[RenderableT
             except step_runs.UNBELIEVED as error:
                 yield Padding(Text(str(error), style="red"), (0, 0, 0, 2))
             else:
-                shown = "".join(c for c in text.rstrip() if c.isprintable() or c == "\n")
-                yield Padding(Text(shown), (0, 0, 0, 2))
+                yield Padding(Text(_shown(text.rstrip())), (0, 0, 0, 2))
 
 
 # ── Two of them ──────────────────────────────────────────────────────────────────────────────
@@ -310,6 +311,27 @@ def _became(account: Account, name: str, end: StepEnd | None) -> Iterator[tuple[
     if end.output_sha256:
         yield "output", f"{end.output_sha256[:DIGITS]}, the digest of all its files"
         yield "files", _files(account, name)
+
+
+def _report(store: Store, account: Account, name: str) -> Iterator[tuple[str, str]]:
+    """What a step that changes a text kept, and its alarms."""
+    if REPORT not in (account.files.get(name) or ()):
+        return
+    step = account.execution.plan.steps[name]
+    try:
+        data = step_runs.file_of(store, step, REPORT, data_report.MAX_BYTES)
+        report = bounds.parse(DataReport, data or b"", data_report.MAX_BYTES)
+    except step_runs.UNBELIEVED:  # own code may call any file so
+        return
+    yield "kept", _shown(data_report.kept(report.total))
+    for reason, documents in report.left_out.items():
+        yield "left out", _shown(f"{many(documents, 'document')}: {reason}")
+    for alarm in report.alarms:
+        yield "alarm", _shown(alarm)
+
+
+def _shown(text: str) -> str:
+    return "".join(c for c in text if c.isprintable() or c == "\n")
 
 
 def _files(account: Account, name: str) -> str:

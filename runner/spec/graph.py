@@ -101,6 +101,7 @@ def written_out(
                 one = f"{step.inputs[INIT]}/{of[node.partition('/')[2]]}"
                 inputs[INIT] = (one,) if one in inputs[INIT] else ()
             if isinstance(checked, Train):
+                checked, inputs = _first_as_tokens(checked, inputs)
                 checked, said = initial_models.filled_in(checked, _source(inputs, made))
                 config = checked.model_dump(mode="json")
                 point = Point(node.partition("/")[2])
@@ -198,6 +199,19 @@ def _source(
     trained = node.checked if node and isinstance(node.checked, Train) else None
     trains = node is None or node.do == "train"
     return initial_models.Source(name=name, trained=trained, trains=trains)
+
+
+def _first_as_tokens(
+    config: Train, inputs: Mapping[str, tuple[str, ...]]
+) -> tuple[Train, dict[str, tuple[str, ...]]]:
+    """The same with the input that it trains on first as `tokens`: a point of a sweep is the step
+    that somebody would have declared for it alone."""
+    first, found = config.tokens, dict(inputs)
+    if first not in ("tokens", INIT) and first in found:
+        found["tokens"] = found[first]
+        if all(phase.tokens != first for phase in config.train.phases):
+            del found[first]
+    return config.model_copy(update={"tokens": "tokens"}), found
 
 
 Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-in

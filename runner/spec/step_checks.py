@@ -90,9 +90,15 @@ def _of_built_in(step: Step, steps: Mapping[str, Step]) -> Said:
             words = f"`{of}` is a sweep, and `{step.do}` takes one output here; {APART}"
             yield ("inputs", key), words
     for key in built_in.inputs:
-        if key not in step.inputs:
+        if key not in step.inputs and not _names_its_tokens(step):
             words = f"`{step.do}` needs the input `{key}`; write `inputs: {{{key}: STEP}}`"
             yield (), words
+
+
+def _names_its_tokens(step: Step) -> bool:
+    """Whether a `train` step says which input it trains on first, in its sweep or without one."""
+    points = step.sweep if isinstance(step.sweep, list) else [step.sweep]
+    return step.do == "train" and any("tokens" in one for one in (step.config, *points))
 
 
 def _missing(of: str, steps: Mapping[str, Step]) -> str:
@@ -201,7 +207,12 @@ def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[
     if do != "train" or "data" in config.get("own", {}):
         return set(inputs)  # own data functions may read any
     named = {phase.get("tokens") for phase in _phases(config)}
-    return {name for name in inputs if name in ("tokens", INIT) or name in named}
+    return {name for name in inputs if name in (_first(config), INIT) or name in named}
+
+
+def _first(config: Mapping[str, Any]) -> Any:
+    """The input that a `train` step trains on from its first step."""
+    return config.get("tokens", "tokens")
 
 
 def _phases(config: Mapping[str, Any]) -> list[Any]:
@@ -239,17 +250,27 @@ def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) 
     if "model" not in config.get("own", {}) and rows < BYTES:
         words = f"{rows} rows are too few: the byte tokenizer has ids up to {BYTES - 1}"
         yield ("config", "model", "vocab_size"), words
-    now = "tokens"
+    first = now = _first(config)
+    if first not in inputs or first == INIT:
+        yield from _no_store(("config", "tokens"), first, inputs)
     for number, phase in enumerate(_phases(config)):
         at: Path = ("config", "train", "phases", number)
         now = phase.get("tokens", now)
-        if now == INIT:
-            yield (*at, "tokens"), f"`{INIT}` is a model and not a token store; name another input"
-        elif now not in inputs and "tokens" in phase:
-            yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs) or '; add it'}"
+        if "tokens" in phase and (now not in inputs or now == INIT):
+            yield from _no_store((*at, "tokens"), now, inputs)
+        elif now == "tokens" != first:
+            words = f"the first steps train on `{first}`, and a later phase cannot go to `tokens`"
+            yield (*at, "tokens"), f"{words}; name that input otherwise"
         parts = inputs.get(now)
         if "weights" in phase and parts is not None and not lost:
             yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
+
+
+def _no_store(at: Path, name: str, inputs: Inputs) -> Said:
+    if name == INIT:
+        yield at, f"`{INIT}` is a model and not a token store; name another input"
+    else:
+        yield at, f"there is no input `{name}`{near(name, inputs) or '; add it'}"
 
 
 def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said:
@@ -266,6 +287,24 @@ def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said
             yield ("config", "chats", number), words
     if words := drawn_too_many(count, len(config["seeds"]), config["tokens"]):
         yield ("config", "tokens"), words
+
+
+def _selected(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    if lost:
+        return
+    bounds = config["least"] is not None or config["most"] is not None
+    if bounds == (config["fraction"] is not None):
+        words = "`select` needs a `fraction`, or the bounds `least` and `most`; write one of them"
+        yield ("config",), words
+    elif ("scores" in inputs) != (bounds or not config["random"]):
+        if "scores" in inputs:
+            words = "a fraction by chance reads no scores; take this out"
+            yield ("inputs", "scores"), words
+        else:
+            words = "`select` needs the input `scores`; write `inputs: {scores: STEP}`, or "
+            yield ("inputs",), f"{words}`random: true` with a `fraction`"
+    if bounds and not config["random"] and config["by"] == "bytes":
+        yield ("config", "by"), "it says what `fraction` counts, and there are bounds; take it out"
 
 
 def _compared(_: Mapping[str, Any], inputs: Inputs, __: Collection[Path]) -> Said:
@@ -290,4 +329,5 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "train": _trained,
     "generate": _asked,
     "compare": _compared,
+    "select": _selected,
 }

@@ -19,6 +19,7 @@ from runner.spec.conversation_steps import Conversations
 from runner.spec.corpus_steps import CorpusText
 from runner.spec.data_steps import Filter, Map, Mix, Tokenize
 from runner.spec.model_steps import Compare, Export, Generate, Import
+from runner.spec.selection_steps import Select
 from runner.spec.training_steps import Evaluate, Train, TrainOwn
 
 
@@ -40,6 +41,7 @@ MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
 IMPORTED, EXPORTED = "an imported model", "an exported model"
 COMPARISON = "a comparison"
 TASK_SCORES = "scores of tasks"
+ATTRIBUTES = "attributes of a text"
 STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
@@ -78,6 +80,11 @@ TAKEN = OverShards(
     "runner.worker.builtin.corpus:read_files", "runner.worker.builtin.corpus:join", of=KEPT
 )
 MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
+SELECTED = OverShards(
+    "runner.worker.builtin.select:keep_shards",
+    "runner.worker.builtin.select:join",
+    first="runner.worker.builtin.select:mark",
+)
 
 BUILT_IN = {
     "corpus": BuiltIn(
@@ -98,6 +105,12 @@ BUILT_IN = {
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "select": BuiltIn(
+        *("runner.worker.builtin.select:select", Select, TEXT),
+        inputs={"text": (TEXT,)},
+        optional={"scores": (ATTRIBUTES,)},
+        over=SELECTED,
     ),
     "conversations": BuiltIn(
         *("runner.worker.builtin.conversations:make", Conversations, CHATS),

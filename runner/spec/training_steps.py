@@ -10,6 +10,7 @@ from pydantic import (
     model_serializer,
 )
 
+from engine.config.phases import InputName
 from engine.config.schema import (
     ComputeConfig,
     Config,
@@ -72,6 +73,12 @@ class Train(Config):
     options: Options = Options()
     compute: ComputeConfig = ComputeConfig()
     seed: int = Field(default=0, ge=0, lt=2**31)
+    tokens: InputName = Field(
+        default="tokens",
+        exclude_if=lambda name: name == "tokens",  # plans always have it under this name
+        description="the input that it trains on from the first step, so that a sweep can give "
+        "each arm its own text",
+    )
     loss_on: tuple[Label, ...] | None = Field(
         default=None,
         min_length=1,

@@ -1,4 +1,4 @@
-"""The data pages: the output of a step, its files, and previews of its first records.
+"""The data pages: the output of a step, its files, its report, and previews of its first records.
 
 A page is drawn, and the store read for it, only once, until the output changes or is gone.
 """
@@ -14,9 +14,11 @@ from bot.site.base.files import File, made_from
 from bot.site.facts.lab import Lab
 from bot.site.facts.outputs import Output, outputs, pages_of
 from bot.site.pages.templating import Look
-from runner.lib import redact
+from runner.lib import bounds, redact
 from runner.publish import preview
 from runner.publish.preview import Part, Preview
+from runner.schema import data_report
+from runner.schema.data_report import REPORT, DataReport
 from runner.store import artifacts
 from runner.store.store import BadName, Store
 
@@ -67,6 +69,7 @@ class Found:
     wrong: str | None = None  # why there are no previews
     shown: tuple[tuple[Part, Preview], ...] = ()
     left_out: int = 0  # further parts that could have a preview
+    report: DataReport | None = None  # of a step that changed a text
 
 
 def find(one: Output, store: Store) -> Found:
@@ -83,9 +86,22 @@ def find(one: Output, store: Store) -> Found:
     except (artifacts.BadOutput, BadName, OSError) as error:
         return Found(manifest, _words(error, one, store))
     sizes = {path: of.bytes for path, of in manifest.files.items()}
-    parts = preview.parts(sizes)
+    report = _report(manifest, store)
+    parts = [part for part in preview.parts(sizes) if report is None or part.name != REPORT]
     shown = tuple(_decoded(parts[:MAX_PARTS], sizes, one, manifest.folder, store))
-    return Found(manifest, None, shown, len(parts) - len(shown))
+    return Found(manifest, None, shown, len(parts) - len(shown), report)
+
+
+def _report(manifest: artifacts.Manifest, store: Store) -> DataReport | None:
+    """The step's report; None if it has none, or a file of this name in another form, which is
+    shown as text."""
+    if manifest.files.get(REPORT) is None:
+        return None
+    try:
+        data = store.peek(f"{manifest.folder}/{REPORT}", data_report.MAX_BYTES + 1)
+        return bounds.parse(DataReport, data or b"", data_report.MAX_BYTES)
+    except ValueError:
+        return None
 
 
 def _decoded(
@@ -140,4 +156,5 @@ def _page(path: str, one: Output, look: Look, store: Store) -> str:
         rest=listed[MAX_FILES:],
         bytes=sum(of.bytes for _, of in listed),
         printable=printable,
+        kept=data_report.kept,
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.data.documents import Document, whole_documents
+from runner.worker.builtin import reports
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.shards import shards
 from runner.worker.builtin.texts import write_text
@@ -18,6 +19,7 @@ def map_documents(
     """Apply the function to the text of each document, in order; None removes a document. Each
     shard gives a shard."""
     map_shards(config, {"shards": shards(inputs["text"])}, out, functions)
+    reports.finish(out, [out])
 
 
 def map_shards(
@@ -27,18 +29,23 @@ def map_shards(
     functions: Functions,
 ) -> None:
     """The same for the input `shards`, {name: file}. Raises BadOwnCode."""
+    tally = reports.Tally()
     for name, path in inputs["shards"].items():
-        write_text(out, name, _made(config["function"], functions, path))
+        write_text(out, name, _made(config["function"], functions, path, tally))
+    tally.write_sums(out)
 
 
-def _made(name: str, functions: Functions, path: Path) -> Iterator[Document]:
+def _made(name: str, functions: Functions, path: Path, tally: reports.Tally) -> Iterator[Document]:
     function = functions[name]
     for number, document in enumerate(whole_documents(path), 1):
         with blamed(name, f"{path.name}, document {number}"):
             made = function(document["text"])
         if isinstance(made, str):
-            yield document | {"text": made}
-        elif made is not None:
+            tally.keep(document, changed := document | {"text": made})
+            yield changed
+        elif made is None:
+            tally.leave_out(document, f"{name} gave None")
+        else:
             raise BadOwnCode(
                 f"{name}, {path.name}, document {number}: it gave {type(made).__name__}; it gives "
                 "a string, or None to leave the document out"

@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.data.documents import Document, as_line, documents, whole_documents
 from engine.data.lab_texts import BadText
+from runner.worker.builtin import reports
 from runner.worker.builtin.shards import SPLITS as SPLITS
 from runner.worker.builtin.shards import files, link, shards
 
@@ -31,6 +32,7 @@ def read_split(folder: Path, split: str) -> Iterator[str]:
 def filter_documents(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Keep the documents that pass, in order; each shard gives a shard."""
     filter_shards(config, {"shards": shards(inputs["text"])}, out)
+    reports.finish(out, [out])
     _check(out)
 
 
@@ -40,13 +42,26 @@ def filter_shards(
     """Keep the documents of the input `shards`, {name: file}, that pass."""
     least, most = config["least_characters"] or 0, config["most_characters"] or float("inf")
     pattern = re.compile(config["matching"] or "")
+    tally = reports.Tally()
 
-    def passes(document: Document) -> bool:
-        text = document["text"]
-        return least <= len(text) <= most and pattern.search(text) is not None
+    def why_not(text: str) -> str | None:
+        if len(text) < least:
+            return f"shorter than least_characters, {least:,}"
+        if len(text) > most:
+            return f"longer than most_characters, {most:,}"
+        return None if pattern.search(text) else "matching is not found in it"
+
+    def passing(path: Path) -> Iterator[Document]:
+        for document in whole_documents(path):
+            if reason := why_not(document["text"]):
+                tally.leave_out(document, reason)
+            else:
+                tally.keep(document)
+                yield document
 
     for name, path in inputs["shards"].items():
-        write_text(out, name, filter(passes, whole_documents(path)))
+        write_text(out, name, passing(path))
+    tally.write_sums(out)
 
 
 def join_filtered(
@@ -58,10 +73,13 @@ def join_filtered(
 
 
 def join(_: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path) -> None:
-    """Join all shards in the folders of the input `parts` to one text."""
+    """Join all shards in the folders of the input `parts` to one text, and their counts to its
+    report."""
     for part in inputs["parts"].values():
         for path in part.iterdir():
-            link(path, out / path.name)
+            if path.name != reports.SUMS:
+                link(path, out / path.name)
+    reports.finish(out, inputs["parts"].values())
 
 
 def _check(out: Path) -> None:

@@ -146,3 +146,70 @@ def test_the_name_of_the_continued_point_does_not_change_what_is_trained() -> No
         for name in ("a/low,seed=0", "b")
     )
     assert one == other
+
+
+ANNEAL = """  other: {{do: tokenize, inputs: {{text: text}}}}
+  pretrain:
+    do: train
+    inputs: {{tokens: tokens}}
+    config: {{model: {{{model}}}, train: {{{train}}}}}
+    seeds: [0, 1]
+  anneal:
+    do: train
+    inputs: {{{inputs}, init: pretrain}}
+    config: {{model: {{{model}}}, train: {{{train}{phases}}}}}
+    sweep: [{{name: control, tokens: {first}}}, {{name: chosen, tokens: chosen}}]
+"""
+
+
+def annealed(
+    inputs: str = "same: tokens, chosen: other", first: str = "same", phases: str = ""
+) -> str:
+    return ANNEAL.format(model=MODEL, train=TRAIN, inputs=inputs, first=first, phases=phases)
+
+
+def test_each_arm_of_a_sweep_trains_on_an_input_of_its_own_from_the_model_of_its_seed() -> None:
+    nodes = graph(annealed())
+    assert {name: node.inputs for name, node in nodes.items() if name.startswith("anneal")} == {
+        f"anneal/{arm},seed={seed}": {"tokens": (of,), "init": (f"pretrain/seed={seed}",)}
+        for arm, of in (("control", "tokens"), ("chosen", "other"))
+        for seed in (0, 1)
+    }
+    configs = [nodes[f"anneal/{arm},seed=0"].config for arm in ("control", "chosen")]
+    assert configs[0] == configs[1], "it is the step that one would declare for this text alone"
+    assert "tokens" not in configs[0]
+
+
+def test_an_input_that_a_phase_names_too_keeps_its_name() -> None:
+    phases = ", phases: [{at: 1, tokens: chosen}, {at: 2, tokens: same}]"
+    nodes = graph(annealed(phases=phases))
+    assert set(nodes["anneal/control,seed=0"].inputs) == {"tokens", "same", "chosen", "init"}
+    back = ", phases: [{at: 1, tokens: chosen}, {at: 2, tokens: tokens}]"
+    ((field, message), *_) = problems(
+        annealed("same: tokens, chosen: other, tokens: tokens", phases=back)
+    )
+    assert field == "steps.anneal.config.train.phases.1.tokens"
+    assert message.startswith("the first steps train on `same`, and a later phase cannot go")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "first", "said"),
+    [
+        ("same: tokens, chosen: other", "sane",
+         [("steps.anneal.inputs.same", "no phase has `same` as its `tokens`, so that it would "
+           "not be trained on"),
+          ("steps.anneal.sweep.0.tokens", "there is no input `sane`; did you mean `same`?")]),
+        ("same: tokens, chosen: other", "init",
+         [("steps.anneal.sweep.0.tokens", "`init` is a model and not a token store; name "
+           "another input"),
+          ("steps.anneal.inputs.same", "no phase has `same` as its `tokens`, so that it would "
+           "not be trained on")]),
+        ("spare: tokens, chosen: other", "chosen",
+         [("steps.anneal.inputs.spare", "no phase has `spare` as its `tokens`, so that it would "
+           "not be trained on")]),
+    ],
+)  # fmt: skip
+def test_an_input_that_is_not_there_or_not_read_is_named(
+    inputs: str, first: str, said: list[tuple[str, str]]
+) -> None:
+    assert sorted(problems(annealed(inputs, first))) == sorted(said)

@@ -167,7 +167,7 @@ def test_each_shard_gives_a_shard_in_the_same_order(text: Path, here: Child) -> 
     job = a_job("map", text)
     shard_jobs.make("map", job, here, map, map)
     made = Path(job.out)
-    assert sorted(path.name for path in made.iterdir()) == [
+    assert sorted(path.name for path in made.glob("*.jsonl")) == [
         *(f"train.0000{n}.jsonl" for n in range(5)),
         *(f"validation.0000{n}.jsonl" for n in range(2)),
     ]

@@ -212,3 +212,40 @@ def test_a_folder_that_cannot_be_listed_or_read_stops_no_build(store, tmp_path):
     manifest.unlink()
     os.mkfifo(manifest)
     assert "This output cannot be shown" in drawn_page(store, tmp_path).text
+
+
+def reporting(report):
+    """A maker of a text with this `report.json`."""
+
+    def write(folder):
+        lines("kept")(folder)
+        (folder / "report.json").write_text(report)
+
+    return write
+
+
+def test_a_page_shows_what_a_step_kept_by_source_its_reasons_and_its_alarms(built):
+    report = {
+        "sources": {
+            "web": {"documents": 1000, "bytes": 9000, "kept_documents": 812, "kept_bytes": 7000},
+            EVIL: {"documents": 1, "bytes": 5},
+        },
+        "left_out": {"too short": 189},
+        "counted": {"lines that were removed": 12},
+        "alarms": [f"The source {EVIL} lost everything."],
+    }
+    text = built(reporting(json.dumps(report))).text
+    assert "812 of 1,001 documents kept (81.1 %)" in text
+    assert "web 1,000 812 81.2 % 9,000 7,000" in text
+    assert "Why the rest was left out Documents too short 189" in text
+    assert "Also counted Count lines that were removed 12" in text
+    assert "Alarm: The source" in text
+    assert '"left_out"' not in text, "not also as the text of a file"
+
+
+@pytest.mark.parametrize("report", ["{", '{"sources": []}', '{"mine": 1}', "x" * (2 << 20)])
+def test_a_report_in_another_form_is_a_file_like_others(built, report):
+    text = built(reporting(report)).text
+    assert "What was kept" not in text
+    assert "report.json" in text
+    assert "kept" in text
