@@ -323,9 +323,22 @@ class EvalConfig(Config):
 class DataConfig(Config):
     """What text is trained on."""
 
-    source: str = Field(
+    source: str | None = Field(
+        default=None,
         min_length=1,
         description="stdlib (Python's own standard library), lab-2026-11 (which ships with the "
         "lab) or the path of a UTF-8 text file, relative to the experiment's folder",
     )
+    corpus: str | None = Field(
+        default=None,
+        validate_default=True,
+        description="in its place: name@version of a corpus that the lab has fetched",
+    )
     tokenizer: Literal["byte"] = Field(default="byte", description="a token is a byte")
+
+    @field_validator("corpus")
+    @classmethod
+    def _one_text(cls, corpus: str | None, info: ValidationInfo) -> str | None:
+        if "source" in info.data and (corpus is None) == (info.data["source"] is None):
+            raise refusal("write either a `source`, such as stdlib, or a `corpus`")
+        return corpus

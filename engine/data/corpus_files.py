@@ -227,9 +227,7 @@ def _of_fields(value: Any, id: str, where: str, how: Read) -> Item:
     return _document(text, id, where, how, **rest, **named)
 
 
-def _decoded(
-    data: bytes, id: str, where: str, how: Read, kind: str = "", **named: str
-) -> Item:
+def _decoded(data: bytes, id: str, where: str, how: Read, kind: str = "", **named: str) -> Item:
     """The document in these bytes. HTML that is not UTF-8 may name its encoding, as may `kind`, its
     Content-Type."""
     if len(data) > MAX_DOCUMENT:

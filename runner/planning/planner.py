@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 
+from engine.config.schema import DataConfig
 from engine.data.lab_texts import BadText, Text
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
@@ -89,7 +90,7 @@ def make_plan(
         name: cost.arm_of(of.model, of.train, of.own.model_dump())
         for name, of in sorted(graph.arms.items(), key=lambda item: natural(item[0]))
     }
-    data = _data(graph, texts)
+    data = _data(graph, texts, steps)
     predictions = sealed.predictions if sealed else ()
     complaints.say_all(prediction_checks.undecided(graph, arms, predictions))
     if experiment.ladder:
@@ -126,11 +127,34 @@ def make_plan(
     return subset.counted(plan)
 
 
-def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
+def _of_corpus(data: DataConfig, steps: Mapping[str, PlannedStep]) -> PlannedData | None:
+    """The corpus that arms train on; None if it cannot be used, which is reported."""
+    found = steps["corpus"].config["found"] if "corpus" in steps else {}
+    if not found or data.corpus is None:
+        return None
+    train, validation = (
+        hashlib.sha256(to_json({"corpus": found, "split": split})).hexdigest()
+        for split in ("train", "validation")
+    )
+    return PlannedData(
+        source=data.corpus,
+        tokenizer=data.tokenizer,
+        train_tokens=None,
+        train_sha256=train,
+        validation_tokens=None,
+        validation_sha256=validation,
+    )
+
+
+def _data(
+    graph: Graph, texts: Callable[[str], Text], steps: Mapping[str, PlannedStep]
+) -> PlannedData | None:
     """The text that arms train on; adds a problem if it is too short for their windows."""
     data = graph.experiment.data
     if data is None or graph.complaints.lost(("data", "source")):
         return None
+    if data.source is None:
+        return _of_corpus(data, steps)
     text = texts(data.source)
     targets = 1 if graph.complaints.lost(("eval", "tokens")) else graph.experiment.eval.tokens
     trained = [node.config.get("model", {}) for node in graph.nodes.values() if node.do == "train"]

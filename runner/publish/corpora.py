@@ -273,9 +273,7 @@ def _key(name: str, where: str) -> str:
     return hashlib.sha256(f"{name}\0{where}".encode()).hexdigest()[:32]
 
 
-def _others(
-    store: Store, name: str, fetched: Fetched, files: Mapping[str, FileDigest]
-) -> str:
+def _others(store: Store, name: str, fetched: Fetched, files: Mapping[str, FileDigest]) -> str:
     """What to say where the files are not those that the registry names."""
     words = f"the files of {name} are others than when its digest was written"
     if is_there(store, fetched.sha256):

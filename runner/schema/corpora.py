@@ -4,6 +4,7 @@ fetches them (`regatta corpus fetch`), because jobs have no network. A plan name
 digest of its files."""
 
 import re
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -91,7 +92,7 @@ class Read(Record):
 
     format: Format
     licence: Licence  # of every document that does not name its own
-    fields: dict[Literal["text", "id", "url", "source", "licence"], Field_] = {}
+    fields: dict[Literal["text", "id", "url", "source", "licence"], Field_] = Field(default={})
     starts: Annotated[str, AfterValidator(_pattern)] | None = None  # of `text`: a document's line
     split: Split = Split(share=1 / 32)
 
@@ -134,6 +135,7 @@ def matches(path: str, globs: tuple[str, ...]) -> bool:
 _PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
+@cache
 def _translated(glob: str) -> str:
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob)
     return "".join(_PARTS.get(part) or re.escape(part) for part in parts)

@@ -89,7 +89,7 @@ def _over(do: str, job: Job) -> OverShards | None:
     """How the step runs in several processes; None if one is enough. Depends on the step and its
     input only, not on the machine."""
     over = BUILT_IN[do].over if do in BUILT_IN else None
-    if over is None or not isinstance(text := job.inputs.get(over.of), str):
+    if over is None or not isinstance(job.inputs.get(over.of), str):
         return None
     if over.when and job.config[over.when[0]] not in over.when[1]:
         return None
