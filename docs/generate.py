@@ -30,6 +30,7 @@ from engine.config.schema import (
     ModelConfig,
     TrainConfig,
 )
+from engine.data import filter_rules
 from runner.schema import record
 from runner.spec import json_schema, model_steps, step_types, training_steps
 from runner.spec.benchmarks import Benchmark, LmEvalTask, Samples
@@ -194,6 +195,12 @@ def experiment() -> Iterator[str]:
             yield f"- input {name}: {' or '.join(what)}"
         yield ""
         yield from table(one.config)
+    yield "## filter rules\n"
+    yield "What `rules` of a `filter` step may name, and the documents that each leaves out.\n"
+    yield "| rule | leaves out a document if |\n| --- | --- |"
+    for rule, of in filter_rules.RULES.items():
+        yield f"| `{rule}` | {cell(of.words)} |"
+    yield ""
 
 
 def records() -> Iterator[str]:

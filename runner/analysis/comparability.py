@@ -30,7 +30,7 @@ def measured_on(plan: record.Plan) -> dict[str, str]:
     steps measure differently is left out."""
     found: dict[str, set[str]] = {}
     for step in plan.steps.values():
-        if measured.measures(step):
+        if measured.measures(step) and "models" in step.inputs:
             on = {key: sorted(of.values()) for key, of in step.inputs.items() if key != "models"}
             identity = hashlib.sha256(to_json([step.do, step.config, on])).hexdigest()
             models = step.inputs["models"]

@@ -179,7 +179,7 @@ def account(store: Store, execution: Execution) -> Account:
             if step.do == "evaluate":
                 scores[name] = step_runs.scores_of(store, step, plan.steps)
             if measured.measures(step):
-                found[name] = step_runs.measured_of(store, step, plan.steps)
+                found[name] = step_runs.measured_of(store, name, step, plan.steps)
         except step_runs.UNBELIEVED as error:
             unread[name] = " ".join(str(error).split())
     return Account(

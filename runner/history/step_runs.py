@@ -156,7 +156,7 @@ def measured_by(
         try:
             asked = scoring(plan, name, ends)
             void |= _void(store, asked)
-            of_models = measured_of(store, asked, plan.steps)
+            of_models = measured_of(store, name, asked, plan.steps)
             _check_read(store, plan, asked)
         except UNBELIEVED as error:
             refused.append(f"{name}, {metrics.MEASURED}: {said(error)}")
@@ -217,15 +217,16 @@ def _void(store: Store, step: PlannedStep) -> set[str]:
 
 
 def measured_of(
-    store: Store, step: PlannedStep, steps: Mapping[str, PlannedStep]
+    store: Store, name: str, step: PlannedStep, steps: Mapping[str, PlannedStep]
 ) -> dict[str, metrics.Measured]:
-    """{step that makes a model: its scores by planned metric} from the output of one step that
-    measures models; {} if there is none. Other metrics do not count: what a plan cannot know of a
-    model (own code may have made it) may be measured nonetheless. Raises one of `UNBELIEVED`."""
+    """{step that makes a model: its scores by planned metric} from the output of the step `name`
+    that measures models; {} if there is none. Other metrics do not count: what a plan cannot know
+    of a model (own code may have made it) may be measured nonetheless. Raises one of
+    `UNBELIEVED`."""
     data = file_of(store, step, metrics.MEASURED, bounds.MOST_KEPT, optional=True)
     found, read = {}, bounds.parse(MEASURED, data or b"{}")
-    for model in step.inputs["models"]:
-        scores = read.get(model.partition("/")[2], {})
+    for model in measured.models_of(name, step):
+        scores = read.get("" if model == name else model.partition("/")[2], {})
         planned = {*measured.of_model(step, model, steps)}
         found[model] = {metric: one for metric, one in scores.items() if metric in planned}
     return found

@@ -54,7 +54,8 @@ def _measured_by(graph: Graph, metric: str) -> list[str]:
         if node.unread or not measured.measures(node) or "tokens" not in node.inputs:
             continue
         if any(
-            metric in measured.of_model(node, model, graph.nodes) for model in node.inputs["models"]
+            metric in measured.of_model(node, model, graph.nodes)
+            for model in measured.models_of(name, node)
         ):
             found.setdefault((to_json(node.config), node.inputs["tokens"]), name)
     return list(found.values())

@@ -5,6 +5,7 @@ lab write it and as records keep it. Pure.
     eval/<part>/bpb      on one part of a mixture
     task/<name>/<what>   a benchmark
     weights/<what>       the parameters themselves
+    labels/<what>        a classifier, on labels held out from it
 
 The last part of a name says unit and direction (`WHATS`); any other last part has no direction.
 """
@@ -26,7 +27,9 @@ MAX_CHARACTERS = 80
 PATTERN = r"^[a-z0-9_.-]+(/[a-z0-9_.-]+)+$"
 BPB = "eval/bpb"
 OUTPUT_NORM = "weights/output_norm"  # Frobenius norm of the output matrix of the lab's Decoder
+AUC, CALIBRATION = "labels/auc", "labels/calibration"
 MEASURED = "measured.json"  # in the output of a step of the lab that measures models
+ALONE = (BPB, OUTPUT_NORM, AUC, CALIBRATION)  # whose names have no part that varies
 
 CURVES = "curves.json"  # in the output of an `evaluate` step: {label: {step: score of `BPB`}}
 
@@ -55,6 +58,8 @@ WHATS = {
     "pass_at_1": What("", "", "higher", "share of functions solved by one solution"),
     "pass_at_10": What("", "", "higher", "share of functions solved by one of 10 solutions"),
     "pass_at_100": What("", "", "higher", "share of functions solved by one of 100 solutions"),
+    "auc": What("", "", "higher", "area under the ROC curve"),
+    "calibration": What("", "", "lower", "expected calibration error"),
     "choice_prob_norm": What(
         *("", "", "higher", "mean probability of the right choice"),
         ", where the probabilities of all choices sum to 1",
@@ -137,6 +142,8 @@ def words(metric: str) -> str:
     elif family == "eval":
         part = f"`{'/'.join(between)}` in " if between else ""
         subject += f" on {part}the validation text"
+    elif family == "labels":
+        subject += " of a classifier on labels that were held out from it"
     elif family == "task":
         subject += f" on the benchmark `{'/'.join(between)}`"
     subject += what(metric).further
@@ -162,13 +169,14 @@ def of_part(part: str, what: str = "bpb") -> str:
 def never(metric: str) -> str:
     """Why no step of the lab could measure this metric, with the near miss; empty if one might."""
     family, *between, last = metric.split("/")
-    whats = WHATS if family == "task" else ("bpb", "loss") if between else ("bpb",)
-    if metric in (BPB, OUTPUT_NORM) or (between and family in ("eval", "task") and last in whats):
+    of_tasks = [name for name in WHATS if name not in ("auc", "calibration")]
+    whats = of_tasks if family == "task" else ("bpb", "loss") if between else ("bpb",)
+    if metric in ALONE or (between and family in ("eval", "task") and last in whats):
         return ""
-    known = ["/".join((family, *between, name)) for name in whats] + [BPB, OUTPUT_NORM]
+    known = ["/".join((family, *between, name)) for name in whats] + [*ALONE]
     meant = near(metric, known) or (
         f"; it measures {BPB}, eval/<part>/bpb of a mixture's part, task/<name>/<what> of a "
-        f"benchmark, and {OUTPUT_NORM}"
+        f"benchmark, {OUTPUT_NORM}, and {AUC} and {CALIBRATION} of a classifier"
     )
     return f"the lab measures no `{metric}`{meant}"
 

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 
 from engine.config.phases import InputName, Weights
 from engine.config.schema import Config, Count, refusal
+from engine.data import filter_rules
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -23,6 +24,24 @@ def _function(value: str) -> str:
 
 Function = Annotated[
     str, AfterValidator(_function), WithJsonSchema({"type": "string", "pattern": f"^{FUNCTION}$"})
+]
+
+
+def _rule(value: str) -> str:
+    if value not in filter_rules.NAMES:
+        raise refusal(
+            "`{value}` is not a rule; write gopher, repetition or c4, or one of their rules: "
+            "{names}",
+            value=value,
+            names=", ".join(filter_rules.RULES),
+        )
+    return value
+
+
+RuleName = Annotated[
+    str,
+    AfterValidator(_rule),
+    WithJsonSchema({"type": "string", "enum": list(filter_rules.NAMES)}),
 ]
 
 
@@ -110,6 +129,14 @@ class Filter(Config):
     most_characters: Count | None = Field(default=None, description="documents no longer pass")
     matching: str | None = Field(
         default=None, description="a regular expression that is found in what passes"
+    )
+    rules: tuple[RuleName, ...] = Field(
+        default=(),
+        max_length=100,
+        strict=False,  # YAML gives a list, the field is a tuple
+        exclude_if=lambda rules: not rules,  # old plans have no such key
+        description="rules of the field, in the order in which they are applied: gopher, "
+        "repetition, c4, or single ones of them",
     )
 
 

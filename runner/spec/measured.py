@@ -23,20 +23,28 @@ class StepLike(Protocol):
 
 
 def measures(step: StepLike) -> bool:
-    """Whether the lab's own code, outside of every box, measures models in this step. Only then
-    are its numbers scores."""
+    """Whether the lab's own code, outside of every box, measures models in this step, or what it
+    makes itself. Only then are its numbers scores."""
     built_in = BUILT_IN.get(step.do)
-    if built_in is None or built_in.measures is None or "models" not in step.inputs:
+    if built_in is None or built_in.measures is None:
+        return False
+    if "models" in built_in.inputs and "models" not in step.inputs:
         return False
     return not step.own or step.do in step_graph.ASKS_MODELS
 
 
+def models_of(name: str, step: StepLike) -> tuple[str, ...]:
+    """The steps that made what this one measures: its input `models`; for a classifier, itself."""
+    return tuple(step.inputs.get("models", (name,)))
+
+
 def of_graph(steps: Mapping[str, StepLike]) -> dict[str, tuple[str, ...]]:
-    """{step that makes a model: the metrics that will be measured of it, in the order of steps}."""
+    """{step that makes a model or a classifier: the metrics that will be measured of it, in the
+    order of steps}."""
     found: dict[str, dict[str, None]] = {}
-    for step in steps.values():
+    for name, step in steps.items():
         if measures(step):
-            for model in step.inputs["models"]:
+            for model in models_of(name, step):
                 found.setdefault(model, {}).update(dict.fromkeys(of_model(step, model, steps)))
     return {model: tuple(of) for model, of in found.items()}
 

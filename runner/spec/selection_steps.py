@@ -2,11 +2,59 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from engine.config.schema import Config
+from engine.config.schema import Config, Count, refusal
 
 SEED = Field(ge=0, lt=2**31)
+
+
+class LinearClassifier(Config):
+    """Logistic regression on hashed n-grams of words; ordinal if there are several labels."""
+
+    words: int = Field(default=2, ge=1, le=5, description="n-grams of up to so many words")
+    buckets: int = Field(
+        default=2**20, description="weights, a power of two; each n-gram is hashed to one of them"
+    )
+    l2: float = Field(default=1e-5, gt=0, description="weight of the squared norm of the weights")
+
+    @field_validator("buckets")
+    @classmethod
+    def _a_power_of_two(cls, buckets: int) -> int:
+        if buckets not in (powers := [2**n for n in range(8, 25)]):
+            raise refusal(f"{buckets} is not a power of two from {powers[0]} to {powers[-1]}")
+        return buckets
+
+
+class Classify(Config):
+    """Learns from labelled documents and gives each document of a text a score, where higher is
+    better, and the probability of a positive label. Labels are split 80/10/10 by a hash of the id:
+    to learn from, to turn scores into probabilities, and to test. The test gives `labels/auc` and
+    `labels/calibration`, with standard errors by the bootstrap over documents."""
+
+    linear: LinearClassifier | None = Field(
+        default=None,
+        validate_default=True,
+        description="the classifier: hashed n-grams of words; with its defaults if left out",
+    )
+    positive: float | None = Field(
+        default=None,
+        description="labels from here on are positive; if left out, those in the upper half of "
+        "their range",
+    )
+    characters: Count = Field(
+        default=10_000,
+        le=2**18,
+        description="of a document only so many, from its beginning, count",
+    )
+    seed: Annotated[int, SEED] = Field(
+        default=0, description="of what is drawn: parameters, and the documents of the bootstrap"
+    )
+
+    @field_validator("linear")
+    @classmethod
+    def _a_classifier(cls, linear: LinearClassifier | None) -> LinearClassifier | None:
+        return linear or LinearClassifier()
 
 
 class Select(Config):

@@ -19,7 +19,7 @@ from runner.spec.conversation_steps import Conversations
 from runner.spec.corpus_steps import CorpusText
 from runner.spec.data_steps import Filter, Map, Mix, Tokenize
 from runner.spec.model_steps import Compare, Export, Generate, Import
-from runner.spec.selection_steps import Select
+from runner.spec.selection_steps import Classify, Select
 from runner.spec.training_steps import Evaluate, Train, TrainOwn
 
 
@@ -41,7 +41,7 @@ MODEL, SCORES, COMPLETIONS = "a trained model", "scores", "completions"
 IMPORTED, EXPORTED = "an imported model", "an exported model"
 COMPARISON = "a comparison"
 TASK_SCORES = "scores of tasks"
-ATTRIBUTES = "attributes of a text"
+ATTRIBUTES, LABELS = "attributes of a text", "labelled documents"
 STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
@@ -80,9 +80,14 @@ TAKEN = OverShards(
     "runner.worker.builtin.corpus:read_files", "runner.worker.builtin.corpus:join", of=KEPT
 )
 MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
+CLASSIFIED = OverShards(
+    "runner.worker.builtin.classify:score_shards",
+    "runner.worker.builtin.classify:join",
+    first="runner.worker.builtin.classify:learn",
+)
 SELECTED = OverShards(
     "runner.worker.builtin.select:keep_shards",
-    "runner.worker.builtin.select:join",
+    "runner.worker.builtin.texts:join",
     first="runner.worker.builtin.select:mark",
 )
 
@@ -105,6 +110,12 @@ BUILT_IN = {
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "classify": BuiltIn(
+        *("runner.worker.builtin.classify:classify", Classify, ATTRIBUTES),
+        inputs={"text": (TEXT,), "labels": (LABELS,)},
+        over=CLASSIFIED,
+        measures=lambda _: (metrics.AUC, metrics.CALIBRATION),
     ),
     "select": BuiltIn(
         *("runner.worker.builtin.select:select", Select, TEXT),
@@ -151,7 +162,7 @@ BUILT_IN = {
     "compare": BuiltIn(
         *("runner.worker.builtin.compare:compare", Compare, COMPARISON),
         inputs={},
-        others=(SCORES, TASK_SCORES),
+        others=(SCORES, TASK_SCORES, ATTRIBUTES),
     ),
     "import": BuiltIn("runner.worker.builtin.exchange:import_model", Import, IMPORTED, inputs={}),
 }

@@ -4,7 +4,6 @@ What is kept follows from all documents of a split: `mark` decides on each and w
 document, then the shards are written. `mark` needs some 40 bytes of memory per document."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from engine.data.documents import Document, whole_documents
 from engine.data.lab_texts import BadText
+from runner.lib import format
 from runner.worker.builtin.attributes import (
     beside,
     identity,
@@ -21,7 +21,8 @@ from runner.worker.builtin.attributes import (
     read_attributes,
     with_attributes,
 )
-from runner.worker.builtin.shards import SPLITS, link, of_split, shards
+from runner.worker.builtin.reports import Tally, finish
+from runner.worker.builtin.shards import SPLITS, of_split, shards
 from runner.worker.builtin.texts import write_text
 
 Marks = dict[str, np.ndarray]  # {shard: whether each of its documents is kept}
@@ -29,10 +30,11 @@ Marks = dict[str, np.ndarray]  # {shard: whether each of its documents is kept}
 
 def select(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Keep documents, in order; each shard gives a shard. Raises BadText and BadAttributes."""
-    counts = {}
+    tally = Tally()
     for name, path, marks in _marked(config, inputs):
-        counts[name] = _keep(inputs, name, path, marks, out)
-    _report(counts, out)
+        _keep(config, inputs, name, path, marks, out, tally)
+    tally.write_sums(out)
+    finish(out, [out])
 
 
 def mark(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
@@ -41,23 +43,13 @@ def mark(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> No
         np.save(out / f"{name}.npy", marks)
 
 
-def keep_shards(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
+def keep_shards(config: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
     """Write the documents of the input `shards`, {name: file}, that `mark` chose."""
+    tally = Tally()
     for name, path in inputs["shards"].items():
         marks = np.load(inputs["first"] / f"{name}.npy", allow_pickle=False)
-        (out / f"{name}.json").write_text(json.dumps(_keep(inputs, name, path, marks, out)))
-
-
-def join(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
-    """Join the results of `keep_shards`, in the folders of the input `parts`, to one text."""
-    counts = {}
-    for part in inputs["parts"].values():
-        for path in sorted(part.iterdir()):
-            if path.suffix == ".json":
-                counts[path.stem] = json.loads(path.read_bytes())
-            else:
-                link(path, out / path.name)
-    _report(counts, out)
+        _keep(config, inputs, name, path, marks, out, tally)
+    tally.write_sums(out)
 
 
 # ── What is kept ─────────────────────────────────────────────────────────────────────────────
@@ -169,23 +161,38 @@ def _read(
 
 
 def _keep(
-    inputs: Mapping[str, Path], name: str, path: Path, marks: np.ndarray, out: Path
-) -> dict[str, Any]:
-    """Write the marked documents of a shard. Returns the counts by source."""
-    counts: dict[str, dict[str, int]] = {}
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    name: str,
+    path: Path,
+    marks: np.ndarray,
+    out: Path,
+    tally: Tally,
+) -> None:
+    """Write the marked documents of a shard."""
+    reason = why_not(config)
 
     def chosen() -> Iterator[Document]:
         for document, mark in zip(_documents(inputs, name, path), marks.tolist(), strict=True):
-            source = str(document.get("source", ""))
-            of = counts.setdefault(source, dict.fromkeys(("documents", "bytes", "kept"), 0))
-            of["documents"] += 1
-            of["bytes"] += len(document["text"].encode())
             if mark:
-                of["kept"] += 1
+                tally.keep(document)
                 yield document
+            else:
+                tally.leave_out(document, reason)
 
     write_text(out, name, chosen())
-    return counts
+
+
+def why_not(config: Mapping[str, Any]) -> str:
+    """Why a document is left out."""
+    if config["random"]:
+        return "not drawn"
+    name, least, most = config["attribute"], config["least"], config["most"]
+    if config["fraction"] is not None:
+        return f"`{name}` is not among the highest {format.percent(config['fraction'])}"
+    bounds = " to ".join(f"{bound:g}" for bound in (least, most) if bound is not None)
+    of = "" if None not in (least, most) else " or more" if most is None else " or less"
+    return f"`{name}` is not {bounds}{of}"
 
 
 def _documents(inputs: Mapping[str, Path], name: str, path: Path) -> Iterator[Document]:
@@ -194,15 +201,3 @@ def _documents(inputs: Mapping[str, Path], name: str, path: Path) -> Iterator[Do
         return whole_documents(path)
     beside_it = beside(inputs["text"], inputs["scores"])[name]
     return (document for document, _, _ in with_attributes(name, path, beside_it))
-
-
-def _report(counts: Mapping[str, Mapping[str, Mapping[str, int]]], out: Path) -> None:
-    """{split: {source: how many documents and bytes there were, and how many were kept}}."""
-    splits: dict[str, dict[str, dict[str, int]]] = {split: {} for split in SPLITS}
-    for name, sources in counts.items():
-        whole = splits[name.partition(".")[0]]
-        for source, of in sources.items():
-            before = whole.get(source, {})
-            whole[source] = {key: before.get(key, 0) + count for key, count in of.items()}
-    report = {split: dict(sorted(of.items())) for split, of in splits.items()}
-    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n")

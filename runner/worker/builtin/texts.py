@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.data import filter_rules
 from engine.data.documents import Document, as_line, documents, whole_documents
 from engine.data.lab_texts import BadText
 from runner.worker.builtin import reports
 from runner.worker.builtin.shards import SPLITS as SPLITS
 from runner.worker.builtin.shards import files, link, shards
+
+LINES_REMOVED = "lines that c4/lines removed from documents that were kept"
 
 
 def write_text(out: Path, name: str, text: Iterable[Document]) -> int:
@@ -42,6 +45,7 @@ def filter_shards(
     """Keep the documents of the input `shards`, {name: file}, that pass."""
     least, most = config["least_characters"] or 0, config["most_characters"] or float("inf")
     pattern = re.compile(config["matching"] or "")
+    rules = filter_rules.each_rule(config.get("rules", ()))
     tally = reports.Tally()
 
     def why_not(text: str) -> str | None:
@@ -53,11 +57,17 @@ def filter_shards(
 
     def passing(path: Path) -> Iterator[Document]:
         for document in whole_documents(path):
-            if reason := why_not(document["text"]):
-                tally.leave_out(document, reason)
-            else:
-                tally.keep(document)
-                yield document
+            text = document["text"]
+            judged = filter_rules.Judged(text, why_not(text))
+            if judged.reason is None:
+                judged = filter_rules.judged(rules, text)
+            if judged.reason is not None:
+                tally.leave_out(document, judged.reason)
+                continue
+            if judged.removed_lines:
+                tally.counted[LINES_REMOVED] += judged.removed_lines
+            tally.keep(document, passed := document | {"text": judged.text})
+            yield passed
 
     for name, path in inputs["shards"].items():
         write_text(out, name, passing(path))

@@ -11,6 +11,7 @@ import pytest
 from runner.cli import execution_view
 from runner.schema import data_report
 from runner.schema.data_report import DataReport
+from runner.spec.data_steps import Filter
 from runner.store.store import Store
 from runner.worker.builtin import mapping, reports, texts
 from tests.unit.site.test_data import FINGERPRINT, made, planned
@@ -60,6 +61,33 @@ def test_filter_reports_each_source_and_the_first_reason_of_each_document(tmp_pa
     assert sorted(path.name for path in out.iterdir()) == [
         *("report.json", "train.jsonl", "validation.jsonl")
     ]
+
+
+def test_filter_counts_each_rule_of_the_field_and_the_lines_it_removes(tmp_path: Path) -> None:
+    prose = "This is the first line of the page. It has one more sentence. And this is the third."
+    documents = [
+        {"text": f"{prose}\nHome | About", "id": "page"},
+        {"text": "int main() {}"},
+        {"text": "The one sentence of this page."},
+    ]
+    (tmp_path / "out").mkdir()
+    config = {"least_characters": None, "most_characters": None, "matching": None}
+    texts.filter_documents(
+        config | {"rules": ("c4", "gopher/stop_words")},
+        {"text": text(tmp_path / "text", *documents)},
+        out := tmp_path / "out",
+    )
+    assert read(out).left_out == {
+        "c4/curly_bracket: it has a curly bracket": 2,
+        "c4/sentences: it has fewer than 3 sentences": 2,
+    }
+    assert read(out).counted == {texts.LINES_REMOVED: 2}
+    assert json.loads((out / "train.jsonl").read_text()) == {"text": prose, "id": "page"}
+
+
+def test_a_rule_that_is_not_known_is_refused_with_all_names() -> None:
+    with pytest.raises(ValueError, match="`goper` is not a rule; write gopher, repetition or c4"):
+        Filter.model_validate({"rules": ["goper"]})
 
 
 def test_map_reports_what_its_function_left_out_and_the_new_sizes(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from engine.data.documents import whole_documents
 from engine.data.lab_texts import BadText
+from runner.lib import bounds
 from runner.lib.problems import BadExperiment
+from runner.schema.data_report import REPORT, DataReport
 from runner.schema.devices import Kind
 from runner.spec import declaration
 from runner.spec.selection_steps import Select
@@ -23,7 +25,7 @@ from runner.store.scratch_paths import RECEIPT
 from runner.worker import shard_jobs, step_process
 from runner.worker.builtin import shards
 from runner.worker.builtin.attributes import BadAttributes, write_attributes
-from runner.worker.builtin.select import Documents, kept, select
+from runner.worker.builtin.select import Documents, kept, select, why_not
 from runner.worker.step_process import Job
 from tests.decided import KINDS
 
@@ -139,10 +141,26 @@ def test_the_report_counts_by_source(text: Path, scores: Path) -> None:
     out = text.parent / "out"
     out.mkdir()
     select(configured(fraction=0.1), {"text": text, "scores": scores}, out)
-    report = json.loads((out / "report.json").read_text())
-    left = Counter(json.loads(line)["source"] for line in lines(out))
-    assert {source: of["kept"] for source, of in report["train"].items()} == left
-    assert sum(of["documents"] for of in report["train"].values()) == 97
+    report = bounds.parse(DataReport, (out / REPORT).read_bytes())
+    whole = lines(out) + (out / "validation.jsonl").read_text().splitlines()
+    left = Counter(json.loads(line)["source"] for line in whole)
+    assert {source: of.kept_documents for source, of in report.sources.items()} == left
+    assert report.total.documents == 97 + 9
+    assert report.left_out == {"`score` is not among the highest 10 %": 87}
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"least": 3}, "`score` is not 3 or more"),
+        ({"most": 2.5}, "`score` is not 2.5 or less"),
+        ({"least": 1, "most": 3}, "`score` is not 1 to 3"),
+        ({"fraction": 0.125}, "`score` is not among the highest 12.5 %"),
+        ({"fraction": 0.1, "random": True}, "not drawn"),
+    ],
+)
+def test_the_report_says_why_a_document_is_left_out(keys: dict[str, Any], words: str) -> None:
+    assert why_not(configured(**keys)) == words
 
 
 @pytest.mark.parametrize("chance", [False, True])

@@ -62,7 +62,10 @@ DECLARED = f"""{HEAD}steps:
 """
 CONFIGS: dict[str, dict[str, Any]] = {
     "map": {"function": "shouting:loud"},
-    "filter": {"least_characters": 10, "most_characters": None, "matching": "[0-5]"},
+    "filter": {
+        **{"least_characters": 10, "most_characters": None, "matching": "[0-5]"},
+        "rules": ("gopher/word_length", "c4/curly_bracket"),
+    },
     "tokenize": {"source": None, "tokenizer": "bpe", "vocab_size": 300, "sha256": {}},
 }
 

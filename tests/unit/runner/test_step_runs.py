@@ -106,7 +106,7 @@ def test_scores_are_read_by_metric_and_only_planned_ones(store: Store, left: LEF
     bpb = '"eval/bpb": {"value": 2.5, "items": 9, "standard_error": 0.1}'
     left(measured(f'{{{bpb}, "task/luck/accuracy": {{"value": 1.0}}}}'))
     score = metrics.Score(value=2.5, items=9, standard_error=0.1)
-    assert step_runs.measured_of(store, STEP, {}) == {"train/a": {"eval/bpb": score}}
+    assert step_runs.measured_of(store, "score", STEP, {}) == {"train/a": {"eval/bpb": score}}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_scores_are_read_by_metric_and_only_planned_ones(store: Store, left: LEF
 def test_scores_that_are_none_are_not_believed(store: Store, left: LEFT, text: str) -> None:
     left(measured(text))
     with pytest.raises(step_runs.UNBELIEVED):
-        step_runs.measured_of(store, STEP, {})
+        step_runs.measured_of(store, "score", STEP, {})
 
 
 def test_nothing_counts_of_a_model_that_was_seen_to_look_ahead(
