@@ -17,7 +17,7 @@ from engine.data.lab_texts import BadText
 
 MAX_DOCUMENT = 16 << 20  # bytes
 MAX_EXPANSION = 200  # times the size of a compressed file
-EXPANDS_FREELY = 64 << 20  # bytes that any compressed file may unpack to
+EXPANDS_FREELY = 16 << 20  # bytes that any compressed file may unpack to
 MAX_ROWS = 1 << 30  # bytes of a Parquet file's row group, which is read as a whole
 
 NO_UTF8, NO_JSON, NO_TEXT = "not UTF-8", "not a JSON object", "without a text"
@@ -47,6 +47,12 @@ class Read(NamedTuple):
     licence: str  # of a document that names none
     fields: Mapping[str, str] = {}  # {key of a document: field of the file}
     starts: str | None = None
+
+
+def declared(corpus: str, found: Mapping[str, Any]) -> Read:
+    """How the corpus name@version is read, from what a plan keeps of it."""
+    name, fields = corpus.partition("@")[0], found.get("fields", {})
+    return Read(found["format"], name, found["licence"], fields, found.get("starts"))
 
 
 def read(path: Path, name: str, how: Read) -> Iterator[Item]:

@@ -277,7 +277,7 @@ def show(
             bytes_[source] += len(item["text"].encode())
             if len(first) < records:
                 first.append(item)
-    by_source = [
+    by_source: list[dict[str, Any]] = [
         {"source": source, "documents": count, "bytes": bytes_[source]}
         for source, count in sources.most_common()
     ]
@@ -312,9 +312,7 @@ def _documents(
     store: Store, name: str, corpus: Corpus, fetched: Fetched
 ) -> Iterator[corpus_files.Item]:
     place = store.fetch(folder(fetched.sha256)) / "files"
-    how = corpus_files.Read(
-        corpus.format, name.partition("@")[0], corpus.licence, {**corpus.fields}, corpus.starts
-    )
+    how = corpus_files.declared(name, corpus.read())
     paths = sorted(corpora.files_of(store, fetched.sha256))
     return itertools.chain.from_iterable(
         corpus_files.read(place / path, path, how) for path in paths

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from engine.data import corpus_files
-from engine.data.corpus_files import NO_FAULT, LeftOut, Read
+from engine.data.corpus_files import NO_FAULT, LeftOut
 from engine.data.documents import Document, as_line
 from engine.data.lab_texts import BadText
 from runner.lib import bounds, untrusted_files
@@ -112,8 +112,7 @@ def _read(
     """Write the documents of these files of the corpus in `folder`, whose bytes are checked."""
     found, name = config["found"], config["corpus"].partition("@")[0]
     wanted = _listed(folder, config)
-    fields, starts = found.get("fields", {}), found.get("starts")
-    how = Read(found["format"], name, found["licence"], fields, starts)
+    how = corpus_files.declared(config["corpus"], found)
     for path, file in files.items():
         if wanted.get(path) != digests.digest(file):
             raise BadText(f"{path} in the store is not the file that was fetched; {_again(config)}")
