@@ -1,13 +1,15 @@
 """How the tests share a machine. `make test` runs files side by side in two processes; those that
-start a Ray wait for each other, since two Rays on one machine disturb each other."""
+start a Ray are all run by one of them, since two Rays on one machine disturb each other."""
 
 import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from bot.fake_github import server
 from tests import examples, one_app
@@ -34,8 +36,22 @@ def _starts_a_ray(path: Path) -> bool:
     return path.stem in RAY and path.parent.name != "engine"
 
 
+class OneRay(LoadFileScheduling):
+    """Files side by side, and those that start a Ray one after another."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "those that start a Ray" if _starts_a_ray(Path(file)) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneRay | None:
+    return OneRay(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who waits for a Ray to end may take longer."""
+    """Who starts a Ray comes first, because it takes longest, and may take longer."""
+    items.sort(key=lambda item: not _starts_a_ray(item.path))
     for item in items:
         if _starts_a_ray(item.path):
             item.add_marker(pytest.mark.timeout(900))

@@ -1,12 +1,46 @@
 """The configurations of the steps that judge documents and choose some of them."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from engine.config.schema import Config, Count, refusal
+from runner.spec.data_steps import Function
 
 SEED = Field(ge=0, lt=2**31)
+
+
+MAX_LABELLED = 100_000  # documents
+
+
+class Label(Config):
+    """Labels a sample of the train split by a rule: a regular expression, or a function. What it
+    labels is called labelled by a rule."""
+
+    documents: int = Field(
+        ge=1, le=MAX_LABELLED, description="of the sample; all if the text has fewer"
+    )
+    seed: Annotated[int, SEED] = Field(default=0, description="of the sample")
+    rule: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a regular expression: the label is 1 where it is found in the text, else 0",
+    )
+    function: Function | None = Field(
+        default=None,
+        description="in its place, module:function of the experiment's folder, from a document (an "
+        "object with `text` and its other keys) to its label, a number; None is no label",
+    )
+
+    @field_validator("rule")
+    @classmethod
+    def _a_pattern(cls, rule: str | None) -> str | None:
+        try:
+            re.compile(rule or "")
+        except re.error as error:
+            raise refusal("it is not a regular expression: {why}", why=str(error)) from error
+        return rule
 
 
 class LinearClassifier(Config):

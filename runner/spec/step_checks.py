@@ -289,6 +289,11 @@ def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said
         yield ("config", "tokens"), words
 
 
+def _labelled(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said:
+    if not lost and (config["rule"] is None) == (config["function"] is None):
+        yield ("config",), "`label` needs a `rule` or a `function`; write one of them"
+
+
 def _selected(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
     if lost:
         return
@@ -329,5 +334,6 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "train": _trained,
     "generate": _asked,
     "compare": _compared,
+    "label": _labelled,
     "select": _selected,
 }

@@ -19,7 +19,7 @@ from runner.spec.conversation_steps import Conversations
 from runner.spec.corpus_steps import CorpusText
 from runner.spec.data_steps import Filter, Map, Mix, Tokenize
 from runner.spec.model_steps import Compare, Export, Generate, Import
-from runner.spec.selection_steps import Classify, Select
+from runner.spec.selection_steps import Classify, Label, Select
 from runner.spec.training_steps import Evaluate, Train, TrainOwn
 
 
@@ -110,6 +110,10 @@ BUILT_IN = {
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "label": BuiltIn(
+        *("runner.worker.builtin.label:label", Label, LABELS),
+        inputs={"text": (TEXT,)},
     ),
     "classify": BuiltIn(
         *("runner.worker.builtin.classify:classify", Classify, ATTRIBUTES),
@@ -212,8 +216,8 @@ def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, 
     """The own functions that a step names, with the arguments of each."""
     if do not in BUILT_IN:
         return ((do, ("config", "inputs", "out")),)
-    if do == "map":
-        return ((str(config["function"]), ("document",)),) if "function" in config else ()
+    if do in ("map", "label"):
+        return ((str(config["function"]), ("document",)),) if config.get("function") else ()
     named = config.get("own", {}) if do == "train" else {}
     return tuple((function, CALLED[key]) for key, function in named.items())
 

@@ -63,7 +63,7 @@ def join(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
 def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Learn from the input `labels`, and test. Raises BadText."""
     path = inputs["labels"] / LABELS
-    parts, counts = _labels(path)
+    parts, counts, by = _labels(path)
     positive = _positive(config, path, parts)
     name, kind, keys = _kind(config)
     (folder := out / CLASSIFIER).mkdir()
@@ -77,7 +77,7 @@ def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> N
 
     slope, offset = held_out.platt(*scored("calibrate"))
     about = {"kind": name, "positive": positive, "slope": slope, "offset": offset}
-    about["labels"] = counts
+    about |= {"labels": counts, "labelled_by": by}
     about |= {str(part): len(of) for part, of in parts.items()}
     (folder / ABOUT).write_bytes(to_json(about))
     scores, is_positive = scored("test")
@@ -103,10 +103,11 @@ class Labelled(NamedTuple):
 Parts = dict[Part, list[Labelled]]  # in the order of the file
 
 
-def _labels(path: Path) -> tuple[Parts, dict[str, int]]:
-    """The labels of each part, and how many documents have each label. Raises BadText."""
+def _labels(path: Path) -> tuple[Parts, dict[str, int], dict[str, int]]:
+    """The labels of each part, how many documents have each label, and how many each labeller
+    labelled. Raises BadText."""
     parts: Parts = {"learn": [], "calibrate": [], "test": []}
-    counts: Counter[float] = Counter()
+    counts, by = Counter[float](), Counter[str]()
     if not path.is_file():
         raise BadText(f"{path.parent} has no {LABELS}; write a document with a `label` per line")
     for number, document in enumerate(whole_documents(path), 1):
@@ -117,10 +118,11 @@ def _labels(path: Path) -> tuple[Parts, dict[str, int]]:
                 f"{UNREADABLE} for a document without one"
             )
         counts[label] += 1
+        by[str(document.get("labelled_by", "nobody named"))] += 1
         if label != UNREADABLE:
             known = identity(document, "labels", number)
             parts[held_out.part_of(known)].append(Labelled(known, label))
-    return parts, {f"{label:g}": count for label, count in sorted(counts.items())}
+    return parts, {f"{label:g}": of for label, of in sorted(counts.items())}, dict(by)
 
 
 def _texts(config: Mapping[str, Any], path: Path, part: Part) -> Iterator[str]:

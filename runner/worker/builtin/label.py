@@ -1,0 +1,93 @@
+"""The step that labels a sample of a text's train split: `labels.jsonl`, the documents in their
+order, with `label` and `labelled_by`. A document that has no label gets −1."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.data.documents import Document, as_line, whole_documents
+from runner.worker.builtin.attributes import identity
+from runner.worker.builtin.classify import LABELS, UNREADABLE
+from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
+from runner.worker.builtin.reports import Tally
+from runner.worker.builtin.select import drawn
+from runner.worker.builtin.shards import of_split, shards
+
+NO_LABEL = "it has no label"
+Labeller = Callable[[Document, str], float]  # from a document and its identity; −1: no label
+
+
+def label(
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    out: Path,
+    functions: Mapping[str, Callable[[Document], Any]] = {},  # never changed
+) -> None:
+    """Label a sample. Raises BadText and BadOwnCode."""
+    by, labeller = _labeller(config, functions)
+    tally = Tally()
+    with (out / LABELS).open("wb") as file:
+        for known, document in sample(inputs["text"], config["documents"], config["seed"]):
+            found = labeller(document, known)
+            if found == UNREADABLE:
+                tally.leave_out(document, NO_LABEL)
+            else:
+                tally.keep(document)
+                tally.counted[f"label {found:g}, by {by}"] += 1
+            more = {"id": known, "label": found, "labelled_by": by}
+            file.write(as_line({**document, **more}))
+    tally.write(out)
+
+
+def _labeller(
+    config: Mapping[str, Any], functions: Mapping[str, Callable[[Document], Any]]
+) -> tuple[str, Labeller]:
+    """Who labels, in words, and how."""
+    if config["rule"] is not None:
+        pattern = re.compile(config["rule"])
+        return "rule", lambda document, _: int(pattern.search(document["text"]) is not None)
+    name = config["function"]
+    return f"rule {name}", lambda document, known: _called(name, functions[name], document, known)
+
+
+def _called(
+    name: str, function: Callable[[Document], Any], document: Document, known: str
+) -> float:
+    """The label that an own function gives. Raises BadOwnCode."""
+    with blamed(name, f"document {known}"):
+        found = function(dict(document))
+    if found is None:
+        return UNREADABLE
+    if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
+        raise BadOwnCode(
+            f"{name}, document {known}: it gave {found!r}; it gives a number, or None for no label"
+        )
+    return found
+
+
+def sample(text: Path, count: int, seed: int) -> Iterator[tuple[str, Document]]:
+    """(identity, document) of so many documents of the train split, in order: those whose hashes
+    with the seed are lowest. All if there are fewer."""
+    mine = {name: path for name, path in shards(text).items() if of_split("train", name)}
+    draws = [
+        np.fromiter((drawn(seed, known) for known, _ in _identified(*one)), np.uint64)
+        for one in mine.items()
+    ]
+    every = np.concatenate(draws)
+    marks = np.zeros(len(every), bool)
+    marks[np.argsort(every, kind="stable")[:count]] = True
+    ends = np.cumsum([len(one) for one in draws])
+    for one, part in zip(mine.items(), np.split(marks, ends[:-1]), strict=True):
+        if part.any():
+            for found, mark in zip(_identified(*one), part.tolist(), strict=True):
+                if mark:
+                    yield found
+
+
+def _identified(name: str, path: Path) -> Iterator[tuple[str, Document]]:
+    for number, document in enumerate(whole_documents(path), 1):
+        yield identity(document, name, number), document
