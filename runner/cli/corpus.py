@@ -72,10 +72,8 @@ def _registry() -> Registry:
 def _named(registry: Registry, name: str) -> Corpus:
     if name in registry.corpora:
         return registry.corpora[name]
-    there = ", ".join(registry.corpora) or "none"
-    return stop(
-        f"{registry.path} has no corpus {name}{near(name, registry.corpora)}; it has {there}."
-    )
+    meant = near(name, registry.corpora)
+    return stop(f"the lab has no corpus {name}{meant}; `regatta corpus ls` lists them.")
 
 
 def _fetched(name: str, corpus: Corpus, store: Store) -> Fetched:

@@ -36,9 +36,8 @@ class CorpusText(Config):
 def resolved(name: str, known: Mapping[str, Corpus]) -> dict[str, Any] | str:
     """What a plan keeps of the corpus with this name; or why it cannot be used, and what to do."""
     if (corpus := known.get(name)) is None:
-        there = f"; it has {', '.join(known)}" if known else ""
-        words = f"the lab has no corpus `{name}`{there}{near(name, known)}"
-        return f"{words}; `regatta corpus add` writes an entry"
+        words = f"the lab has no corpus `{name}`{near(name, known)}"
+        return f"{words}; `regatta corpus ls` lists them, and `regatta corpus add` adds one"
     if corpus.fetched is None:
         first = f"`apt-get install {corpus.package}` and " if corpus.package else ""
         return (

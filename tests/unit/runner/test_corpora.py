@@ -36,6 +36,17 @@ def test_an_entry_has_its_defaults_and_a_licence_as_spdx_writes_it() -> None:
     assert not corpus.takes("b.txt")
 
 
+def test_every_lab_has_licensed_reference_texts_of_debian_packages() -> None:
+    found = lab_config.defaults().corpora
+    assert len(found) >= 15
+    for corpus in found.values():
+        assert corpus.package
+        assert corpus.fetched
+        assert corpus.licence
+        assert corpus.split.share
+        assert corpus.where.startswith("/usr/share/")
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
