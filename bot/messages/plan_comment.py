@@ -24,8 +24,8 @@ MAX_OWN = 2_000  # likewise of what an arm says to code of its own
 MAX_COLUMNS = 12  # keys in which arms differ, in one table
 ISOLATED = {
     "bubblewrap": "in isolation (bubblewrap), without network. It can read its inputs, the "
-    "Python files of the experiment that it can import, and the installed Python. It can write "
-    "only its output",
+    "experiment's Python files that it imports, and the installed Python. It can write only its "
+    "output",
     "trusted": "without isolation: this lab's operator trusts approved code. Read it before you "
     "approve it",
 }

@@ -21,7 +21,6 @@ from runner.schema import metrics
 from runner.schema.metrics import Score
 from runner.schema.record import Plan, Run
 
-AT_CHANCE = "at chance"
 NONE = "–"
 HEAD = ("metric", "arm", "mean ± SD", "unit", "seeds", "items", "95 % by seeds", "95 % by items")
 SHORT = (*HEAD[:3], *HEAD[5:])  # for the terminal
@@ -49,26 +48,17 @@ class Row:
         return self.score.items
 
     @property
-    def note(self) -> str:
-        """Which intervals include what guessing gives; empty if none does."""
-        both = {"seeds": self.by_seeds, "items": self.by_items}
-        by = [name for name, one in both.items() if one and metrics.at_chance(self.score, one)]
-        if self.chance is None or not by:
-            return ""
-        return f"{AT_CHANCE} ({figure(self.chance, 3)}) by {' and '.join(by)}"
-
-    @property
     def cells(self) -> tuple[str, ...]:
         """As text, one cell per entry of HEAD."""
         return (
             self.metric,
             self.arm,
-            f"{self.summary}{f', {self.note}' if self.note else ''}",
+            str(self.summary),
             metrics.what(self.metric).unit or NONE,
             f"{self.summary.n} of {self.summary.of}",
             NONE if self.items is None else count(self.items),
-            words(self.by_seeds),
-            words(self.by_items),
+            _beside_chance(self.by_seeds, self.score),
+            _beside_chance(self.by_items, self.score),
         )
 
     @property
@@ -141,9 +131,7 @@ def of_run(run: Run) -> list[OfRun]:
     for metric, score in run.measured.items():
         error = score.standard_error
         interval = None if error is None else around(score.value, error)
-        is_at_chance = interval is not None and metrics.at_chance(score, interval)
-        note = f", {AT_CHANCE}" if is_at_chance else ""
-        found.append(OfRun(metric, score, words(interval) + note))
+        found.append(OfRun(metric, score, _beside_chance(interval, score)))
     return found
 
 
@@ -151,6 +139,13 @@ def around(value: float, error: float) -> Interval:
     """The interval of 95 % by the normal distribution."""
     wide = float(ndtri((1 + estimates.LEVEL) / 2)) * error
     return value - wide, value + wide
+
+
+def _beside_chance(interval: Interval | None, score: Score) -> str:
+    """The interval, and whether it includes what guessing gives."""
+    if interval is None or score.chance is None or not metrics.at_chance(score, interval):
+        return words(interval)
+    return f"{words(interval)}, includes chance ({figure(score.chance, 3)})"
 
 
 def words(interval: Interval | None) -> str:

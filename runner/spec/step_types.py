@@ -18,6 +18,7 @@ from runner.spec.benchmarks import Benchmark
 from runner.spec.conversation_steps import Conversations
 from runner.spec.corpus_steps import CorpusText
 from runner.spec.data_steps import Filter, Map, Mix, Tokenize
+from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
 from runner.spec.selection_steps import Classify, Label, Select
 from runner.spec.training_steps import Evaluate, Train, TrainOwn
@@ -90,6 +91,9 @@ SELECTED = OverShards(
     "runner.worker.builtin.texts:join",
     first="runner.worker.builtin.select:mark",
 )
+DEDUPLICATED = OverShards(
+    "runner.worker.builtin.dedup:sketch_shards", "runner.worker.builtin.dedup:join"
+)
 
 BUILT_IN = {
     "corpus": BuiltIn(
@@ -105,6 +109,11 @@ BUILT_IN = {
         *("runner.worker.builtin.texts:filter_documents", Filter, TEXT),
         inputs={"text": (TEXT,)},
         over=FILTERED,
+    ),
+    "dedup": BuiltIn(
+        *("runner.worker.builtin.dedup:deduplicate", Dedup, TEXT),
+        inputs={"text": (TEXT,)},
+        over=DEDUPLICATED,
     ),
     "map": BuiltIn(
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),

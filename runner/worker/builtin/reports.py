@@ -28,20 +28,17 @@ class Tally:
 
     def keep(self, before: Document, after: Document | None = None) -> None:
         """Count a document that is kept; `after` has its text if the step changed it."""
-        sums = self._came(before)
-        sums["kept_documents"] += 1
-        sums["kept_bytes"] += size(after or before)
+        sizes = {"bytes": size(before), "kept_bytes": size(after or before)}
+        self.add(source_of(before), documents=1, kept_documents=1, **sizes)
 
     def leave_out(self, document: Document, reason: str) -> None:
         """Count a document that is left out, for one reason."""
-        self._came(document)
+        self.add(source_of(document), documents=1, bytes=size(document))
         self.left_out[reason] += 1
 
-    def _came(self, document: Document) -> Counter[str]:
-        sums = self.sources[source_of(document)]
-        sums["documents"] += 1
-        sums["bytes"] += size(document)
-        return sums
+    def add(self, source: str, **counts: int) -> None:
+        """Add to the counts of a source, by the names of `OfSource`."""
+        self.sources[source].update(counts)
 
     def write_sums(self, out: Path) -> None:
         """Write the counts of one part, for `finish`."""
@@ -71,12 +68,12 @@ class Tally:
         (out / REPORT).write_bytes(self.report().canonical())
 
     def alarm_at_losses(self, above: float = 1.0, least: int = 1) -> None:
-        """An alarm for each source of at least `least` documents that lost more than the share
-        `above` of them; with 1, for each of which nothing is left."""
+        """An alarm for each source of which nothing is left, and for each of at least `least`
+        documents that lost more than the share `above` of them."""
         for name, sums in sorted(self.sources.items()):
             documents = sums["documents"]
             lost = documents - sums["kept_documents"]
-            if documents >= least and (lost > above * documents or lost == documents):
+            if lost == documents or (documents >= least and lost > above * documents):
                 self.alarms.append(
                     f"The source {name} lost {lost:,} of its {documents:,} documents "
                     f"({percent(lost / documents)}). Check why before you use this text."

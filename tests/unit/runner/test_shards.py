@@ -2,6 +2,7 @@
 made is the same."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **{"least_characters": 10, "most_characters": None, "matching": "[0-5]"},
         "rules": ("gopher/word_length", "c4/curly_bracket"),
     },
+    "dedup": {"similarity": 0.8, "alarm_above": 0.5},
     "tokenize": {"source": None, "tokenizer": "bpe", "vocab_size": 300, "sha256": {}},
 }
 
@@ -202,6 +204,27 @@ def test_finished_parts_of_a_lost_maker_are_reused_unless_damaged(text: Path, he
     assert done == ["lost", "train.00002", "train.00004", "validation.00000", "validation.00001"]
     here(undisturbed := a_job("filter", text, 3))
     assert digest(job) == digest(undisturbed)
+
+
+@pytest.mark.parametrize("do", ["filter", "dedup"])
+def test_wherever_a_maker_is_lost_the_next_one_makes_the_same_bytes(
+    text: Path, here: Child, do: str
+) -> None:
+    shard_jobs.make(do, undisturbed := a_job(do, text), here, map, map)
+    for last in range(8):  # seven parts, and then what joins them
+        left = iter(range(last))
+
+        def unlucky(job: Job, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                (Path(job.out) / "half").write_text("of a file")
+                raise artifacts.MakerLost("its node is gone")
+            here(job)
+
+        step = f"{do} {last}"
+        with pytest.raises(artifacts.MakerLost):
+            shard_jobs.make(do, a_job(do, text, 1, step), unlucky, map, map)
+        shard_jobs.make(do, job := a_job(do, text, 2, step), here, map, map)
+        assert digest(job) == digest(undisturbed)
 
 
 def test_a_split_of_which_nothing_passes_is_refused(text: Path, here: Child) -> None:
