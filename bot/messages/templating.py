@@ -130,6 +130,7 @@ _jinja.globals.update(
     snapshots=snapshots.told,
     corpora=corpus_steps.told,
     uploads=planned_steps.uploads,
+    asked=planned_steps.asked,
     meaning=metrics.words,
     asks=metrics.asks,
     metrics_of=measured.named,

@@ -20,7 +20,7 @@ PANELS = {
     "Data": ("corpus",),
     "Models": ("chat", "export", "import"),
     "Trust": ("reproduce", "replay", "verify", "key"),
-    "Lab": ("init", "serve", "handle", "doctor", "site", "store", "simulate"),
+    "Lab": ("init", "serve", "handle", "doctor", "site", "store", "label", "simulate"),
     "Play": ("demo", "sandbox"),
 }
 ORDER = [name for names in PANELS.values() for name in names]

@@ -18,6 +18,7 @@ from runner.cli import (
     corpus,
     execution_view,
     forecast,
+    label,
     local_run,
     logs,
     models,
@@ -45,7 +46,7 @@ from runner.history.execution_index import Past
 from runner.lib import format
 from runner.lib.untrusted_files import printable
 from runner.planning import lockfile, planner, subset
-from runner.planning.planned_steps import drawn, uploads
+from runner.planning.planned_steps import asked, drawn, uploads
 from runner.publish import hub, wandb_upload
 from runner.schema import record
 from runner.schema.devices import Slice
@@ -59,7 +60,7 @@ app = App(
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
-for module in (forecast, logs, new, replay, reproduce, results, schema, simulate, verify):
+for module in (forecast, label, logs, new, replay, reproduce, results, schema, simulate, verify):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.command("export")(models.export_model)
 app.command("import")(models.import_model)
@@ -102,7 +103,7 @@ def plan(
     opened, planned = options.found(store, jobs), planner.plan_folder(path)
     _show_plan(planned, opened, as_json, path, devices, mesh, remat)
     sent = [f"`regatta run` sends models to {x} at the Hub" for x in uploads(planned.steps)]
-    told = [*drawn(planned.steps), *(sent if hub.wanted() else ())]
+    told = [*drawn(planned.steps), *asked(planned.steps), *(sent if hub.wanted() else ())]
     for words in filter(None, [*told, local_run.unusable_devices(planned)]):
         remark(words, "yellow")
     if not as_json:

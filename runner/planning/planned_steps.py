@@ -21,7 +21,7 @@ from runner.spec.benchmarks import MADE, is_file, lm_eval_tasks
 from runner.spec.corpus_steps import resolved
 from runner.spec.graph import Graph, Node
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import INIT, SOURCED, calls_of, logical, parts_of
+from runner.spec.step_types import INIT, SOURCED, TASKED, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -176,7 +176,7 @@ def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, A
 
 def files_of(node: Node) -> list[str]:
     """The files of the experiment's folder, other than code, that a step's configuration names."""
-    if node.do == "benchmark":
+    if node.do in TASKED:
         return [task for task in node.config.get("tasks", ()) if is_file(task)]
     file = node.config.get("file") if node.do == "generate" else None
     if node.do == "tokenize" and not is_known(node.config.get("source")):
@@ -221,7 +221,7 @@ def about(
 
 def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, Any]:
     """A step's configuration; if it names files of items, with what they hold. Raises BadTask."""
-    if node.do != "benchmark" or node.unread:
+    if node.do not in TASKED or node.unread:
         return config
     files = {}
     for task in config["tasks"]:
@@ -230,6 +230,8 @@ def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, A
             kind, items = task_items.items_of(data, task)
             sha256 = hashlib.sha256(data).hexdigest()
             files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
+    if node.do == "decontaminate":
+        return {**config, "files": files}
     if not config["tasks"] and not lm_eval_tasks(config):
         raise task_items.BadTask("there is no task; write `tasks: [cloze]`, or another one")
     kinds = {about["kind"] for about in files.values()}
@@ -271,6 +273,19 @@ def drawn(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
         if fresh := (step.config.get(INIT) or {}).get("fresh") if step.do == "train" else None:
             of = ", ".join(step.inputs[INIT])
             yield f"{name} draws {', '.join(fresh)} by its seed, because {of} has none"
+
+
+def asked(steps: Mapping[str, PlannedStep]) -> list[str]:
+    """A sentence for each step whose labels the operator gets from a language model: what is sent,
+    and what it may cost."""
+    found = []
+    for name, step in steps.items():
+        if step.do == "label" and (ask := step.config["ask"]):
+            found.append(
+                f"{name} asks {ask['model']} about {step.config['documents']:,} documents, with at "
+                f"most {ask['max_tokens']:,} tokens and ${ask['max_dollars']:,.2f}"
+            )
+    return found
 
 
 def uploads(steps: Mapping[str, PlannedStep]) -> list[str]:

@@ -24,7 +24,7 @@ from runner.planning import (
     task_sources,
 )
 from runner.planning.planned_steps import is_known
-from runner.schema import corpora, lab_config
+from runner.schema import corpora, lab_config, replies
 from runner.schema.record import (
     Cost,
     Plan,
@@ -35,7 +35,7 @@ from runner.schema.record import (
 from runner.spec import declaration, ladder
 from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
-from runner.spec.step_types import SOURCED
+from runner.spec.step_types import SOURCED, TASKED
 from runner.store.store import Store
 
 FETCHED = ("corpus", "import")  # steps that read what an operator has fetched into the store
@@ -191,6 +191,8 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
             if not store.list(place):
                 missing.append(_not_fetched(str(folder), name, step))
             continue
+        if step.do == "label":
+            continue  # `regatta label` puts them there, once the text is made
         texts[place] = found = _texts(step, folder)
         digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
         same &= digests == _text_digests(step)
@@ -230,14 +232,17 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 
 def kept_folder(step: PlannedStep) -> str | None:
     """The folder in the store, named by digest, with the texts that a step names by files (those of
-    `tokenize` and `conversations`, the tasks of a `benchmark` step), or with the model of an
-    `import` step, or the files of a corpus. None if there is none.
+    `tokenize` and `conversations`, the tasks of `TASKED` steps), with the model of an `import`
+    step, with the files of a corpus, or with the replies for a `label` step that asks a model. None
+    if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
         return model_folder(step.config["sha256"])
     if step.do == "corpus":
         return corpora.folder(step.config["found"]["sha256"])
+    if step.do == "label":
+        return replies.folder(step.fingerprint) if step.config["ask"] else None
     if not (digests := _text_digests(step)):
         return None
     if step.do in SOURCED:
@@ -267,7 +272,7 @@ def _text_digests(step: PlannedStep) -> dict[str, str]:
     """{file in that folder: SHA-256}."""
     if step.do in SOURCED and not is_known(step.config["source"]):
         return dict(step.config["sha256"])
-    files = step.config["files"] if step.do == "benchmark" else {}
+    files = step.config["files"] if step.do in TASKED else {}
     return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()}
 
 

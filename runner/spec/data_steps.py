@@ -147,3 +147,18 @@ class Map(Config):
         description="module:function of the experiment's folder, from a document to a document, or "
         "to None, which leaves it out"
     )
+
+
+class Extract(Config):
+    """Makes text of web pages: documents whose text is HTML."""
+
+    to: Literal["text", "markdown"] = Field(
+        default="text",
+        description="text has no marks; markdown has headings, lists, tables, code and emphasis. "
+        "Neither has the targets of links",
+    )
+    boilerplate: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=0.5,
+        description="a text at the beginning or end of a page is left out if so large a share of "
+        "the pages of its source has it there, in the same shard; null keeps all",
+    )

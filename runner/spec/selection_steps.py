@@ -12,11 +12,43 @@ SEED = Field(ge=0, lt=2**31)
 
 
 MAX_LABELLED = 100_000  # documents
+EXAMPLE = "{example}"  # where a prompt has the document
+
+
+class Ask(Config):
+    """How a language model is asked for labels. The operator asks it, with `regatta label`, at an
+    endpoint that speaks OpenAI's chat completions. A job never does."""
+
+    prompt: str = Field(
+        max_length=20_000, description="what it is asked, with `{example}` for the document"
+    )
+    model: str = Field(min_length=1, max_length=100, description="the endpoint's name of the model")
+    replies: Literal["words", "digits"] = Field(
+        default="words",
+        description="how a reply ends: `Final Score: Great`, Good, Okay, Poor or Useless, which is "
+        "5 to 1; or `Final score: 0` to 5. Any other is −1, no label",
+    )
+    max_tokens: Count = Field(
+        description="the most tokens, of prompts and replies together, that this step may use"
+    )
+    max_dollars: float = Field(ge=0, description="the most that this step may cost")
+    characters: Count = Field(
+        default=8_000, le=100_000, description="of a document only so many are sent"
+    )
+    reply_tokens: Count = Field(default=256, le=10_000, description="the most tokens of a reply")
+    temperature: float = Field(default=0.1, ge=0, le=2, description="of the reply")
+
+    @field_validator("prompt")
+    @classmethod
+    def _has_the_document(cls, prompt: str) -> str:
+        if prompt.count(EXAMPLE) != 1:
+            raise refusal("a prompt has `{example}` once, where the document is", example=EXAMPLE)
+        return prompt
 
 
 class Label(Config):
-    """Labels a sample of the train split by a rule: a regular expression, or a function. What it
-    labels is called labelled by a rule."""
+    """Labels a sample of the train split: by a rule, which is then called a rule, or by asking a
+    language model."""
 
     documents: int = Field(
         ge=1, le=MAX_LABELLED, description="of the sample; all if the text has fewer"
@@ -32,6 +64,7 @@ class Label(Config):
         description="in its place, module:function of the experiment's folder, from a document (an "
         "object with `text` and its other keys) to its label, a number; None is no label",
     )
+    ask: Ask | None = Field(default=None, description="in their place, a language model")
 
     @field_validator("rule")
     @classmethod

@@ -290,8 +290,8 @@ def _asked(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said
 
 
 def _labelled(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> Said:
-    if not lost and (config["rule"] is None) == (config["function"] is None):
-        yield ("config",), "`label` needs a `rule` or a `function`; write one of them"
+    if not lost and sum(config[key] is not None for key in ("rule", "function", "ask")) != 1:
+        yield ("config",), "`label` needs a `rule`, a `function` or `ask`; write one of them"
 
 
 def _selected(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
@@ -327,6 +327,14 @@ def _weighed(weights: Mapping[str, float], names: tuple[str, ...], at: Path, wha
             yield at, f"`{name}` has no weight; write one, or take it out of the mixture"
 
 
+def _decontaminated(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    if ("tasks",) not in lost and not config.get("tasks") and "held_out" not in inputs:
+        words = (
+            "there is nothing to look for; write `tasks: [humaneval]`, other tasks, or the input"
+        )
+        yield (), f"{words} `held_out`"
+
+
 CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Said]] = {
     "tokenize": _tokenized,
     "conversations": _conversed,
@@ -336,4 +344,5 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "compare": _compared,
     "label": _labelled,
     "select": _selected,
+    "decontaminate": _decontaminated,
 }

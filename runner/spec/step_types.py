@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from runner.schema import metrics
 from runner.spec import benchmarks
-from runner.spec.benchmarks import Benchmark
+from runner.spec.benchmarks import Benchmark, Decontaminate
 from runner.spec.conversation_steps import Conversations
 from runner.spec.corpus_steps import CorpusText
-from runner.spec.data_steps import Filter, Map, Mix, Tokenize
+from runner.spec.data_steps import Extract, Filter, Map, Mix, Tokenize
 from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
 from runner.spec.selection_steps import Classify, Label, Select
@@ -47,6 +47,7 @@ STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
 
+TASKED = ("benchmark", "decontaminate")  # steps whose configuration may name tasks
 KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
@@ -80,6 +81,9 @@ FILTERED = OverShards(
 TAKEN = OverShards(
     "runner.worker.builtin.corpus:read_files", "runner.worker.builtin.corpus:join", of=KEPT
 )
+EXTRACTED = OverShards(
+    "runner.worker.builtin.extract:extract_shards", "runner.worker.builtin.extract:join"
+)
 MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
 CLASSIFIED = OverShards(
     "runner.worker.builtin.classify:score_shards",
@@ -90,6 +94,11 @@ SELECTED = OverShards(
     "runner.worker.builtin.select:keep_shards",
     "runner.worker.builtin.texts:join",
     first="runner.worker.builtin.select:mark",
+)
+DECONTAMINATED = OverShards(
+    "runner.worker.builtin.decontaminate:match_shards",
+    "runner.worker.builtin.decontaminate:join",
+    first="runner.worker.builtin.decontaminate:learn",
 )
 DEDUPLICATED = OverShards(
     "runner.worker.builtin.dedup:sketch_shards", "runner.worker.builtin.dedup:join"
@@ -115,10 +124,21 @@ BUILT_IN = {
         inputs={"text": (TEXT,)},
         over=DEDUPLICATED,
     ),
+    "decontaminate": BuiltIn(
+        *("runner.worker.builtin.decontaminate:decontaminate", Decontaminate, TEXT),
+        inputs={"text": (TEXT,)},
+        optional={"held_out": (TEXT,)},
+        over=DECONTAMINATED,
+    ),
     "map": BuiltIn(
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
+    ),
+    "extract": BuiltIn(
+        *("runner.worker.builtin.extract:extract", Extract, TEXT),
+        inputs={"text": (TEXT,)},
+        over=EXTRACTED,
     ),
     "label": BuiltIn(
         *("runner.worker.builtin.label:label", Label, LABELS),

@@ -1,15 +1,18 @@
 """The step that labels a sample of a text's train split: `labels.jsonl`, the documents in their
-order, with `label` and `labelled_by`. A document that has no label gets −1."""
+order, with `label` and `labelled_by`. A document that has no label gets −1. What a language model
+replied is in the store, where `regatta label` has put it (`runner.publish.asking`)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.data.documents import Document, as_line, whole_documents
+from runner.schema import replies
+from runner.spec.step_types import KEPT
 from runner.worker.builtin.attributes import identity
 from runner.worker.builtin.classify import LABELS, UNREADABLE
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
@@ -18,7 +21,17 @@ from runner.worker.builtin.select import drawn
 from runner.worker.builtin.shards import of_split, shards
 
 NO_LABEL = "it has no label"
-Labeller = Callable[[Document, str], float]  # from a document and its identity; −1: no label
+
+
+class Found(NamedTuple):
+    """The label of a document."""
+
+    label: float  # −1: none
+    why: str = ""  # it has none
+    reply: str | None = None  # of a language model
+
+
+Labeller = Callable[[Document, str], Found]  # from a document and its identity
 
 
 def label(
@@ -28,45 +41,63 @@ def label(
     functions: Mapping[str, Callable[[Document], Any]] = {},  # never changed
 ) -> None:
     """Label a sample. Raises BadText and BadOwnCode."""
-    by, labeller = _labeller(config, functions)
+    by, labeller = _labeller(config, inputs, functions)
     tally = Tally()
     with (out / LABELS).open("wb") as file:
         for known, document in sample(inputs["text"], config["documents"], config["seed"]):
             found = labeller(document, known)
-            if found == UNREADABLE:
-                tally.leave_out(document, NO_LABEL)
+            if found.label == UNREADABLE:
+                tally.leave_out(document, found.why or NO_LABEL)
             else:
                 tally.keep(document)
-                tally.counted[f"label {found:g}, by {by}"] += 1
-            more = {"id": known, "label": found, "labelled_by": by}
+                tally.counted[f"label {found.label:g}, by {by}"] += 1
+            more = {"id": known, "label": found.label, "labelled_by": by}
+            more |= {} if found.reply is None else {"reply": found.reply}
             file.write(as_line({**document, **more}))
     tally.write(out)
 
 
 def _labeller(
-    config: Mapping[str, Any], functions: Mapping[str, Callable[[Document], Any]]
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    functions: Mapping[str, Callable[[Document], Any]],
 ) -> tuple[str, Labeller]:
     """Who labels, in words, and how."""
     if config["rule"] is not None:
         pattern = re.compile(config["rule"])
-        return "rule", lambda document, _: int(pattern.search(document["text"]) is not None)
-    name = config["function"]
-    return f"rule {name}", lambda document, known: _called(name, functions[name], document, known)
+        return "rule", lambda document, _: Found(int(bool(pattern.search(document["text"]))))
+    if name := config["function"]:
+        function = functions[name]
+        return f"rule {name}", lambda document, known: _called(name, function, document, known)
+    ask = config["ask"]
+    recorded = replies.read(inputs.get(KEPT))
+
+    def replied(document: Document, known: str) -> Found:
+        one = recorded.get(replies.sha256(replies.request(ask, document["text"])))
+        if one is None:
+            raise replies.NoReplies(f"document {known}: {replies.MISSING}")
+        if one.reply is None:
+            return Found(UNREADABLE, one.why)
+        label = replies.label_in(one.reply, ask["replies"])
+        why = "its reply has no final score" if label == UNREADABLE else ""
+        return Found(label, why, one.reply)
+
+    return ask["model"], replied
 
 
 def _called(
     name: str, function: Callable[[Document], Any], document: Document, known: str
-) -> float:
+) -> Found:
     """The label that an own function gives. Raises BadOwnCode."""
     with blamed(name, f"document {known}"):
         found = function(dict(document))
     if found is None:
-        return UNREADABLE
+        return Found(UNREADABLE)
     if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
         raise BadOwnCode(
             f"{name}, document {known}: it gave {found!r}; it gives a number, or None for no label"
         )
-    return found
+    return Found(found)
 
 
 def sample(text: Path, count: int, seed: int) -> Iterator[tuple[str, Document]]:

@@ -747,6 +747,21 @@ def test_a_plan_that_uploads_models_says_loudly_where_to() -> None:
     assert body.index("our-lab/small") < body.index("**To start it**")
 
 
+def test_a_plan_that_asks_a_language_model_says_what_that_may_cost() -> None:
+    ask = {"model": "llama`3", "max_tokens": 3_000_000, "max_dollars": 5.0}
+    config = {"documents": 2000, "ask": ask}
+    planned = synthetic.plan()
+    assert "language model" not in plan_comment.plan(foretelling(plan=planned))
+    labels = synthetic.step("label", 9, config, {})
+    planned = planned.model_copy(update={"steps": planned.steps | {"labels": labels}})
+    body = plan_comment.plan(foretelling(plan=planned))
+    assert (
+        "this budget: `labels asks llamaʼ3 about 2,000 documents, with at most 3,000,000 tokens "
+        "and $5.00`"
+    ) in body
+    assert body.index("$5.00") < body.index("**To start it**")
+
+
 def test_a_plan_says_what_it_scores_on_the_way() -> None:
     assert "validation curves" not in plan_comment.plan(foretelling(plan=synthetic.plan()))
     arm = synthetic.planned_arm()

@@ -9,10 +9,11 @@ import pytest
 
 from runner.lib import bounds
 from runner.lib.problems import BadExperiment
+from runner.schema import replies
 from runner.schema.data_report import REPORT, DataReport
 from runner.schema.metrics import MEASURED
 from runner.spec import declaration
-from runner.spec.selection_steps import Classify, Label
+from runner.spec.selection_steps import Ask, Classify, Label
 from runner.worker.builtin.classify import classify
 from runner.worker.builtin.label import label, sample
 from runner.worker.builtin.own_code_errors import BadOwnCode
@@ -101,10 +102,62 @@ def test_labels_by_a_rule_teach_a_classifier(text: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reply", "words", "digits"),
+    [
+        ("Fine text.\nFinal Score: Great", 5, -1),
+        ("final score: **good**.", 4, -1),
+        ("FINAL SCORE:okay", 3, -1),
+        ("Final Score: Poor", 2, -1),
+        ("Final Score: Useless!", 1, -1),
+        ("Final Score: Greatest", -1, -1),
+        ("Final score: 0", -1, 0),
+        ("Final score: 5.", -1, 5),
+        ("Final score: 5\n", -1, 5),
+        ("Final score: 4.5", -1, -1),
+        ("Final score: 42", -1, -1),
+        ("Final score: 6", -1, -1),
+        ("Final score: 2. On reflection, Final score: 3", -1, 3),
+        ("Final Score: Poor? No. Final Score: Good", 4, -1),
+        ("Great", -1, -1),
+        ("", -1, -1),
+    ],
+)
+def test_a_reply_is_read_by_the_format_that_was_asked_for(
+    reply: str, words: int, digits: int
+) -> None:
+    assert replies.label_in(reply, "words") == words
+    assert replies.label_in(reply, "digits") == digits
+
+
+def test_a_request_is_named_by_all_that_is_sent() -> None:
+    ask = Ask(prompt="Is {example} good?", model="m", max_tokens=9, max_dollars=0, characters=3)
+    config = ask.model_dump(mode="json")
+    request = replies.request(config, "abcdef")
+    assert request["messages"] == [{"role": "user", "content": "Is abc good?"}]
+    assert replies.request(config, "abc{example}") == request
+    name = replies.sha256(request)
+    for key, value in {
+        "model": "n",
+        "temperature": 0.2,
+        "reply_tokens": 9,
+        "prompt": "{example}",
+    }.items():
+        assert replies.sha256(replies.request({**config, key: value}, "abcdef")) != name
+    for key, value in {"max_tokens": 10, "max_dollars": 1.0}.items():
+        same = replies.request({**config, key: value}, "abcdef")
+        assert replies.sha256(same) == name, "more budget asks nothing again"
+
+
+@pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("{documents: 10}", "`label` needs a `rule` or a `function`; write one of them"),
-        ("{documents: 10, rule: x, function: 'm:f'}", "`label` needs a `rule` or a `function`"),
+        ("{documents: 10}", "`label` needs a `rule`, a `function` or `ask`; write one of them"),
+        ("{documents: 10, rule: x, function: 'm:f'}", "`label` needs a `rule`, a `function` or"),
+        (
+            "{documents: 9, ask: {prompt: x, model: m, max_tokens: 9, max_dollars: 0}}",
+            "a prompt has `{example}` once, where the document is",
+        ),
+        ("{documents: 9, ask: {prompt: '{example}', model: m}}", "max_tokens"),
         ("{documents: 10, rule: '('}", "it is not a regular expression: missing )"),
         ("{documents: 100001, rule: x}", "less than or equal to 100000"),
     ],

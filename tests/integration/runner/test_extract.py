@@ -1,0 +1,90 @@
+"""Of `test_extract.py` what needs a process."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from engine.data.documents import whole_documents
+from runner.planning import planner
+from runner.store import digests
+from runner.store.store import Store
+from runner.worker import executor
+from runner.worker.builtin import page_reader, shards
+from runner.worker.builtin.extract import UNREADABLE
+from runner.worker.builtin.page_tree import Unreadable
+from tests.integration.runner.test_execute import HEAD, planned
+
+SLOW = b"<div " + b" ".join(b"a%d=1" % n for n in range(60_000)) + b">x"  # a parser compares all
+OWN = """
+import json
+
+def prepare(config, inputs, out):
+    for name in ("train.0", "train.1", "validation"):
+        pages = [f"<title>{name}</title><nav>Home</nav><p>page {n} of {name}" for n in range(9)]
+        lines = [json.dumps({"id": f"{name}-{n}", "text": page}) for n, page in enumerate(pages)]
+        (out / f"{name}.jsonl").write_text("\\n".join([*lines, '{"text": "<br>"}']))
+"""
+DECLARED = f"""{HEAD}steps:
+  prepare: {{do: own:prepare}}
+  extract: {{do: extract, inputs: {{text: prepare}}}}
+"""
+
+
+def test_a_page_that_takes_a_parser_too_long_is_unreadable_and_the_next_one_is_read() -> None:
+    with page_reader.opened(markdown=True, seconds=0.3) as reader:
+        assert reader(b"<h1>one").blocks[0].text == "# one"
+        with pytest.raises(Unreadable, match="more than 20 seconds of a processor or 3 GiB"):
+            reader(SLOW)
+        with pytest.raises(Unreadable, match="no text"):
+            reader(b"")
+        assert reader("<p>zwölf".encode()).blocks[0].text == "zwölf"
+
+
+def test_a_page_that_ends_its_reader_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    start = page_reader.subprocess.Popen
+
+    def noting(*given: object, **more: object) -> object:
+        process = start(*given, **more)  # type: ignore[call-overload]
+        made.append(process.pid)
+        return process
+
+    monkeypatch.setattr(page_reader.subprocess, "Popen", noting)
+    with page_reader.opened(markdown=False) as reader:
+        reader(b"one")
+        os.kill(made[0], signal.SIGKILL)
+        with pytest.raises(Unreadable):
+            reader(b"two")
+        assert reader(b"three").blocks[0].text == "three"
+    assert len(made) == 2
+
+
+def test_an_experiment_extracts_pages_to_the_same_bytes_in_one_process_or_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = set()
+    for together in (1, shards.TOGETHER):
+        monkeypatch.setattr(shards, "TOGETHER", together)
+        folder = extracted(tmp_path / str(together))
+        made.add(digests.sha256(digests.digests(folder)))
+    assert len(made) == 1
+    found = list(whole_documents(folder / "train.00001.jsonl"))
+    assert found[3] == {"id": "train.1-3", "text": "page 3 of train.1", "title": "train.1"}
+    aside = [json.loads(line) for line in (folder / UNREADABLE).read_text().splitlines()]
+    assert aside == [{"text": "<br>", "reason": "no text"}] * 3
+
+
+def extracted(place: Path) -> Path:
+    """The output of DECLARED."""
+    place.mkdir()
+    store = Store(place / "store")
+    plan = planned(place, store, DECLARED, own=OWN)
+    code = store.local(planner.code_folder(plan))
+    for step in ("prepare", "extract"):
+        made = executor.make(
+            store, step, plan.steps, plan.kinds, code, "x1", terms=executor.OWN_MACHINE
+        )
+    return made.folder
