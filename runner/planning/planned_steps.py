@@ -18,9 +18,10 @@ from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration, task_items
 from runner.spec.benchmarks import MADE, is_file, lm_eval_tasks
+from runner.spec.corpus_steps import resolved
 from runner.spec.graph import Graph, Node
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import INIT, SOURCED, calls_of, logical, parts_of
+from runner.spec.step_types import INIT, SOURCED, TASKED, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -71,6 +72,7 @@ def planned(
                 complaints.say(graph.place(name), said)
         try:
             config = _with_prompts(folder, node, _with_source(texts, node))
+            config = _with_corpus(graph, name, config)
             config = _with_tasks(folder, config, node)
         except task_items.BadTask as error:
             complaints.say(graph.place(name, ("config", error.field)), str(error))
@@ -160,9 +162,21 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     return {**node.config, "sha256": sha256}
 
 
+def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """A step's configuration; if it names a corpus, with what the lab's registry says of it. Adds a
+    problem if the corpus cannot be used."""
+    if graph.nodes[name].do != "corpus" or graph.complaints.lost(graph.source(name)):
+        return config
+    found = resolved(config["corpus"], graph.lab.corpora)
+    if isinstance(found, str):
+        graph.complaints.lose(graph.source(name), found)
+        return config
+    return {**config, "found": found}
+
+
 def files_of(node: Node) -> list[str]:
     """The files of the experiment's folder, other than code, that a step's configuration names."""
-    if node.do == "benchmark":
+    if node.do in TASKED:
         return [task for task in node.config.get("tasks", ()) if is_file(task)]
     file = node.config.get("file") if node.do == "generate" else None
     if node.do == "tokenize" and not is_known(node.config.get("source")):
@@ -207,7 +221,7 @@ def about(
 
 def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, Any]:
     """A step's configuration; if it names files of items, with what they hold. Raises BadTask."""
-    if node.do != "benchmark" or node.unread:
+    if node.do not in TASKED or node.unread:
         return config
     files = {}
     for task in config["tasks"]:
@@ -216,6 +230,8 @@ def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, A
             kind, items = task_items.items_of(data, task)
             sha256 = hashlib.sha256(data).hexdigest()
             files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
+    if node.do == "decontaminate":
+        return {**config, "files": files}
     if not config["tasks"] and not lm_eval_tasks(config):
         raise task_items.BadTask("there is no task; write `tasks: [cloze]`, or another one")
     kinds = {about["kind"] for about in files.values()}

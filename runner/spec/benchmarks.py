@@ -1,4 +1,5 @@
-"""The configuration of the step `benchmark`, and the metrics that it measures."""
+"""The configurations of the steps `benchmark` and `decontaminate`, which name tasks, and the
+metrics that the first measures."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,9 @@ def _each_once(tasks: tuple[str, ...]) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise refusal("two tasks are called `{name}`; take one out or rename it", name=name)
     return tasks
+
+
+Tasks = Annotated[tuple[Annotated[str, AfterValidator(_task)], ...], AfterValidator(_each_once)]
 
 
 class TaskFile(Config):
@@ -161,14 +165,55 @@ def lm_eval_tasks(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+def _have_items(tasks: tuple[str, ...]) -> tuple[str, ...]:
+    for task in tasks:
+        if task in MADE:
+            raise refusal(
+                "`{task}` is made of a validation text; name that text as the input `held_out`",
+                task=task,
+            )
+    return tasks
+
+
+class Decontaminate(Config):
+    """Leaves out training documents that have items of benchmarks, or passages of a held-out
+    text."""
+
+    tasks: Annotated[Tasks, AfterValidator(_have_items)] = Field(
+        default=(),
+        max_length=50,
+        strict=False,
+        description="humaneval; gym/<dataset> of reasoning-gym; and .jsonl files of items in the "
+        "experiment's folder",
+    )
+    items: Count = Field(
+        default=500, le=100_000, description="of each generator gym/<dataset>, so many"
+    )
+    share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="a document has an item if it has at least this share of the item's 13-grams",
+    )
+    hits: Count | None = Field(
+        default=8, description="or at least so many of them; null: only the share counts"
+    )
+    common_above: float = Field(
+        default=0.001,
+        gt=0,
+        le=1,
+        description="13-grams in a larger share of the training documents, and in more than 20 of "
+        "them, are boilerplate and do not count",
+    )
+    files: dict[str, TaskFile] = Field(default={}, description="filled in by the plan")
+
+
 class Benchmark(Config):
     """Scores trained models on tasks: whether they prefer the right choice, write the right answer,
     or predict a text."""
 
     # YAML gives a list, the field is a tuple: so it is not strict.
-    tasks: Annotated[
-        tuple[Annotated[str, AfterValidator(_task)], ...], AfterValidator(_each_once)
-    ] = Field(
+    tasks: Tasks = Field(
         default=(),
         max_length=50,
         strict=False,

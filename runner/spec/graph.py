@@ -21,7 +21,7 @@ from runner.spec import initial_models, step_checks
 from runner.spec.data_steps import FUNCTION, Tokenize
 from runner.spec.experiment import Experiment
 from runner.spec.model_steps import Generate
-from runner.spec.step_types import BUILT_IN, INIT, own_of, schema_of
+from runner.spec.step_types import BUILT_IN, INIT, TASKED, own_of, schema_of
 from runner.spec.steps import NO_POINT, SEEDS, Point
 from runner.spec.training_steps import Train
 
@@ -76,8 +76,8 @@ class Graph:
         return self.experiment.place(step, inside, Point(label))
 
     def source(self, node: str) -> Path:
-        """Where the declaration names the files that a node reads: a text, prompts, or tasks."""
-        keys = {"generate": "file", "benchmark": "tasks"}
+        """Where the declaration names what a node reads: a text, a corpus, prompts, or tasks."""
+        keys = {"generate": "file", "corpus": "corpus", **dict.fromkeys(TASKED, "tasks")}
         return self.place(node, ("config", keys.get(self.nodes[node].do, "source")))
 
 

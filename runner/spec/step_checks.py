@@ -327,6 +327,14 @@ def _weighed(weights: Mapping[str, float], names: tuple[str, ...], at: Path, wha
             yield at, f"`{name}` has no weight; write one, or take it out of the mixture"
 
 
+def _decontaminated(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    if ("tasks",) not in lost and not config.get("tasks") and "held_out" not in inputs:
+        words = (
+            "there is nothing to look for; write `tasks: [humaneval]`, other tasks, or the input"
+        )
+        yield (), f"{words} `held_out`"
+
+
 CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Said]] = {
     "tokenize": _tokenized,
     "conversations": _conversed,
@@ -336,4 +344,5 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "compare": _compared,
     "label": _labelled,
     "select": _selected,
+    "decontaminate": _decontaminated,
 }

@@ -50,13 +50,13 @@ class Found:
         self.similarity[document] = similarity
 
 
-def find(sketches: Sketches, similarity: float | None, held: int, aside: Path) -> Found:
-    """The documents to leave out. `held`: so many documents, the first ones, are the validation
-    split. A later document also goes if it has all shingles of one of these (AROUND)."""
+def find(sketches: Sketches, similarity: float | None, aside: Path) -> Found:
+    """The documents to leave out. A training document also goes if it has all shingles of a
+    validation document (AROUND)."""
     first, every = same_as(sketches.digests()), np.arange(sketches.count)
     found, alone = Found(sketches.count), np.flatnonzero(first == every)
     if similarity is not None and len(alone):
-        _near(sketches, alone, _Slots(sketches, alone, aside), similarity, held, found)
+        _near(sketches, alone, _Slots(sketches, alone, aside), similarity, found)
     again = np.flatnonzero(first != every)
     # Where the first one has itself a kept near-duplicate, that is the kept one of all.
     nearer = found.why[first[again]] > 0
@@ -145,7 +145,6 @@ def _near(
     alone: np.ndarray,
     slots: _Slots,
     similarity: float,
-    held: int,
     found: Found,
 ) -> None:
     sets = _Sets(sketches)
@@ -155,7 +154,7 @@ def _near(
             kept = int(alone[other])
             why, jaccard = compare(sets.of(document), sets.of(kept), similarity)
             found.compared += 1
-            if why is Why.AROUND and not kept < held <= document:
+            if why is Why.AROUND and not kept < sketches.held <= document:
                 continue  # it has more than the kept one
             if why is not None:
                 found.drop(document, kept, why, jaccard)

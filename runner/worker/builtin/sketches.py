@@ -1,19 +1,20 @@
-"""Sketches of a text's documents on disk, as `runner.worker.builtin.dedup` compares them: what
-identifies each, its words as hashes, and its bands. No document's text is in memory twice, and of a
-whole text some 50 bytes per document are.
+"""Sketches of a text's documents on disk, as `dedup` and `decontaminate` compare them: what
+identifies each, numbers that stand for its words, and its bands. Of a whole text, some 50 bytes per
+document are in memory.
 
 Files of a shard `train.00000`, all little-endian:
 
     .jsonl     the documents, one per line
     .table     ROW for each document
-    .words     uint32: the hashes of all words
-    .bands     uint64, [documents, BANDS]: all 0 for a document without words
+    .words     uint32: for `dedup` the hashes of all words, for `decontaminate` the n-grams that it
+               looks for
+    .bands     uint64, [documents, BANDS]: all 0 for a document without words; `dedup` only
     .ids       the documents' identities, UTF-8
     .sources   the sources' names, as a JSON list
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -24,6 +25,7 @@ from engine.data.documents import Document, as_line, whole_documents
 from engine.data.shingles import BANDS
 from runner.worker.builtin import reports
 from runner.worker.builtin.attributes import identity
+from runner.worker.builtin.shards import SPLITS, link, of_split
 
 ROW = np.dtype(
     [("digest", "<u8", 2), ("words", "<u8"), ("id", "<u8"), ("bytes", "<u8"), ("source", "<u4")]
@@ -35,8 +37,12 @@ ROWS_READ = 1 << 16  # rows of bands in memory at once
 # ── Written by the processes for shards ──────────────────────────────────────────────────────
 
 
-def sketch(name: str, path: Path, out: Path, *, near: bool) -> None:
-    """Write the files of one shard; without `near`, words and bands are empty."""
+Numbers = Callable[[str], np.ndarray]  # of a normalised text: uint32
+
+
+def sketch(name: str, path: Path, out: Path, numbers: Numbers | None, *, banded: bool) -> None:
+    """Write the files of one shard. `banded`: `numbers` are its words, whose bands are written,
+    too."""
     sources: dict[str, int] = {}
     ends = {"words": 0, "id": 0}
     with (
@@ -46,7 +52,7 @@ def sketch(name: str, path: Path, out: Path, *, near: bool) -> None:
         (out / f"{name}.bands").open("wb") as bands,
         (out / f"{name}.ids").open("wb") as ids,
     ):
-        for batch in _batches(whole_documents(path), near=near):
+        for batch in _batches(whole_documents(path), numbers or _none):
             for number, document, normal, hashes in batch:
                 lines.write(as_line(document))
                 words.write(hashes.astype("<u4").tobytes())
@@ -57,20 +63,23 @@ def sketch(name: str, path: Path, out: Path, *, near: bool) -> None:
                 digest = np.frombuffer(shingles.digest(normal), "<u8")
                 row = (digest, ends["words"], ends["id"], reports.size(document), source)
                 table.write(np.array([row], ROW).tobytes())
-            if near:
+            if banded:
                 bands.write(_bands([hashes for *_, hashes in batch]).astype("<u8").tobytes())
     (out / f"{name}.sources").write_text(json.dumps(list(sources)))
 
 
-Read = tuple[int, Document, str, np.ndarray]  # number from 1, document, normalised, its words
+def _none(_: str) -> np.ndarray:
+    return np.empty(0, np.uint32)
 
 
-def _batches(documents: Iterator[Document], *, near: bool) -> Iterator[list[Read]]:
+Read = tuple[int, Document, str, np.ndarray]  # number from 1, document, normalised, its numbers
+
+
+def _batches(documents: Iterator[Document], numbers: Numbers) -> Iterator[list[Read]]:
     batch, size = list[Read](), 0
     for number, document in enumerate(documents, 1):
         normal = shingles.normalised(document["text"])
-        hashes = shingles.words(normal) if near else np.empty(0, np.uint32)
-        batch.append((number, document, normal, hashes))
+        batch.append((number, document, normal, numbers(normal)))
         size += 100 + len(normal) // 4
         if size >= TOGETHER:
             yield batch
@@ -102,20 +111,48 @@ class Shard(NamedTuple):
         """One of its files."""
         return self.place.with_name(f"{self.name}.{ending}")
 
+    def write(self, kept: np.ndarray, out: Path) -> None:
+        """Write the documents that are `kept`: bool, [documents]."""
+        source, target = self.file("jsonl"), out / f"{self.name}.jsonl"
+        if kept.all():
+            link(source, target)
+            return
+        with source.open("rb") as lines, target.open("wb") as file:
+            file.writelines(line for line, keep in zip(lines, kept, strict=True) if keep)
+
+    def count_kept(self, kept: np.ndarray, tally: reports.Tally) -> None:
+        """Count its documents by source, and which are kept: bool, [documents]."""
+        of, sizes = self.table["source"], self.table["bytes"].astype(np.int64)
+        for number, source in enumerate(self.sources):
+            mine = of == number
+            tally.add(
+                source,
+                documents=int(mine.sum()),
+                bytes=int(sizes[mine].sum()),
+                kept_documents=int((mine & kept).sum()),
+                kept_bytes=int(sizes[mine & kept].sum()),
+            )
+
 
 class Sketches:
-    """The sketches of all shards. Documents are numbered from 0, in the order of the shards."""
+    """The sketches of all shards. Documents are numbered from 0: those of the validation split,
+    then those of the train split."""
 
-    def __init__(self, places: Mapping[str, Path]) -> None:
-        """`places`: {shard: the folder with its files}, in order."""
+    def __init__(self, names: Iterable[str], parts: Iterable[Path]) -> None:
+        """`names` of the shards, whose files are in the folders `parts`."""
+        folders = {path.stem: part for part in parts for path in part.glob("*.table")}
         self.shards: list[Shard] = []
         start = 0
-        for name, folder in places.items():
+        for name in sorted(names, key=lambda name: (of_split(SPLITS[0], name), name)):
+            folder = folders[name]
             table = np.fromfile(folder / f"{name}.table", ROW)
             sources = json.loads((folder / f"{name}.sources").read_bytes())
             self.shards.append(Shard(name, folder / name, start, table, sources))
             start += len(table)
         self.count = start
+        self.held = sum(
+            len(one.table) for one in self.shards if not of_split(SPLITS[0], one.name)
+        )  # documents of the validation split
         self._starts = np.array([shard.start for shard in self.shards])
 
     def shard_of(self, document: int) -> Shard:

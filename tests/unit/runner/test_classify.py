@@ -203,10 +203,26 @@ def test_a_plan_knows_what_a_classifier_measures() -> None:
     assert metrics.better(metrics.AUC) == "higher"
     assert metrics.better(metrics.CALIBRATION) == "lower"
     assert not metrics.never(metrics.AUC)
-    with pytest.raises(BadExperiment, match="1000 is not a power of two from 256 to 16777216"):
-        declaration.parse(
-            declared.replace("labels: l}", "labels: l}, config: {linear: {buckets: 1000}}"), "e"
-        )
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("linear: {buckets: 1000}", "1000 is not a power of two from 256 to 16777216"),
+        ("linear: {}, transformer: {}", "a step has one classifier; remove `linear` or `tran"),
+        ("transformer: {num_heads: 5}", "hidden_dim 128 / num_heads 5 is not an even whole number"),
+        ("transformer: {vocab_size: 9}", "greater than or equal to 257"),
+    ],
+)
+def test_what_no_classifier_can_be_is_refused(config: str, words: str) -> None:
+    declared = (
+        "title: T\nresources: {kind: cpu}\nsteps:\n  t: {do: m:f}\n  l: {do: m:f}\n"
+        f"  judge: {{do: classify, inputs: {{text: t, labels: l}}, config: {{{config}}}}}\n"
+    )
+    with pytest.raises(BadExperiment) as it:
+        declaration.parse(declared, "experiment.yaml")
+    assert words in str(it.value)
+    assert str(it.value).count("line 6") == 1
 
 
 # ── N-grams ──────────────────────────────────────────────────────────────────────────────────

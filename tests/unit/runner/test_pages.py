@@ -142,7 +142,7 @@ def test_the_title_is_the_only_first_heading_or_that_of_the_head() -> None:
     assert read(f"{head}<h1>Page</h1>x".encode(), False).title == "Page"
     assert read(f"{head}<h1>A</h1><h1>B</h1>".encode(), False).title == "Page — Site"
     assert read(b"<p>x", False).title is None
-    assert read(f"{head}<h1>Page</h1>x".encode(), True).title == "Page"
+    assert read(f"{head}<h1><code>page</code> one</h1>x".encode(), True).title == "page one"
 
 
 def test_text_without_markup_is_itself() -> None:

@@ -68,6 +68,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rules": ("gopher/word_length", "c4/curly_bracket"),
     },
     "dedup": {"similarity": 0.8, "alarm_above": 0.5},
+    "decontaminate": {
+        **{"tasks": (), "items": 1, "share": 0.5, "hits": 8, "common_above": 1.0},
+    },
     "tokenize": {"source": None, "tokenizer": "bpe", "vocab_size": 300, "sha256": {}},
 }
 
@@ -89,6 +92,9 @@ def text(tmp_path: Path) -> Path:
     for split, count in (("train", 5), ("validation", 2)):
         for shard in range(count):
             documents = [f"{split} {shard} {n} né" * n for n in range(0 if shard == 3 else 40)]
+            documents += ["held out, too, and long enough to be found: " + "a b c " * 9] * (
+                shard < 2
+            )
             lines = [json.dumps({"text": document}) for document in documents]
             (folder / f"{split}.part{shard}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
@@ -103,7 +109,7 @@ def a_job(do: str, text: Path, number: int = 1, step: str = "step") -> Job:
         function=BUILT_IN[do].function,
         config=CONFIGS[do],
         own=("shouting:loud",) if do == "map" else (),
-        inputs={"text": str(text)},
+        inputs={"text": str(text), **({"held_out": str(text)} if do == "decontaminate" else {})},
         out=str(out),
         scratch=str(scratch),
         code=str(text.parent),
@@ -206,12 +212,13 @@ def test_finished_parts_of_a_lost_maker_are_reused_unless_damaged(text: Path, he
     assert digest(job) == digest(undisturbed)
 
 
-@pytest.mark.parametrize("do", ["filter", "dedup"])
+@pytest.mark.parametrize("do", ["filter", "dedup", "decontaminate"])
 def test_wherever_a_maker_is_lost_the_next_one_makes_the_same_bytes(
     text: Path, here: Child, do: str
 ) -> None:
     shard_jobs.make(do, undisturbed := a_job(do, text), here, map, map)
-    for last in range(8):  # seven parts, and then what joins them
+    # Seven parts and what joins them; before them what `decontaminate` looks for.
+    for last in range(9 if do == "decontaminate" else 8):
         left = iter(range(last))
 
         def unlucky(job: Job, left: Iterator[int] = left) -> None:
