@@ -1,4 +1,4 @@
-"""The data of this experiment: what to choose from, what it is judged by, and who labels it."""
+"""The data of this experiment: what to choose from, and what the choice is judged by."""
 
 import ast
 import hashlib
@@ -11,7 +11,6 @@ from typing import Any
 
 HELD_OUT = 8  # one module in so many is for validation
 MOST = 20_000  # characters of a document
-LETTERS = 0.9  # of the characters of what explains, so many are letters
 
 
 def pages(config: dict[str, Any], inputs: dict[str, Path], out: Path) -> None:
@@ -23,12 +22,6 @@ def pages(config: dict[str, Any], inputs: dict[str, Path], out: Path) -> None:
 def target(config: dict[str, Any], inputs: dict[str, Path], out: Path) -> None:
     """What the model should be good at: the docstrings alone."""
     _write(out, ((name, text) for name, is_docstring, text in _pieces() if is_docstring))
-
-
-def explains(document: dict[str, Any]) -> int:
-    """The rule that labels a document: 1 if it reads like an explanation, 0 if like code."""
-    characters = "".join(document["text"].split())
-    return int(sum(map(str.isalpha, characters)) >= LETTERS * len(characters))
 
 
 def shuffled(text: str) -> str:
