@@ -183,20 +183,15 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
     files = _own_code(plan.steps, folder, plan.compiled)
     same = _digest(files) == plan.code_sha256
     texts = {}
-    missing = []
     for name, step in plan.steps.items():
-        if not (place := kept_folder(step)):
-            continue
-        if step.do in FETCHED:
-            if not store.list(place):
-                missing.append(_not_fetched(str(folder), name, step))
+        if not (place := kept_folder(step)) or step.do in FETCHED:
             continue
         if step.do == "label":
             continue  # `regatta label` puts them there, once the text is made
         texts[place] = found = _texts(step, folder)
         digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
         same &= digests == _text_digests(step)
-    if missing:
+    if missing := unfetched(store, plan, str(folder)):
         raise BadExperiment(missing)
     if not same:
         words = "its own files were edited while it was planned; plan again"
@@ -206,6 +201,18 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
     for place, contents in texts.items():
         for name, content in contents.items():
             store.create(f"{place}/{name}", content)
+
+
+def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:
+    """What an operator has still to fetch into the store: corpora and imported models. The folder
+    of the experiment is `called` so."""
+    asked = {name: step for name, step in plan.steps.items() if step.do in FETCHED}
+    there = (bool(store.list(kept_folder(step) or "")) for step in asked.values())
+    return [
+        _not_fetched(called, name, step)
+        for (name, step), is_there in zip(asked.items(), there, strict=True)
+        if not is_there
+    ]
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
