@@ -179,7 +179,7 @@ def _data(
 
 def keep(store: Store, plan: Plan, folder: Path) -> None:
     """Copy the own modules and texts to where the jobs find them. Raises BadExperiment if they have
-    changed since they were planned, or if the store lacks an imported model."""
+    changed since they were planned, or if the store lacks a corpus or an imported model."""
     files = _own_code(plan.steps, folder, plan.compiled)
     same = _digest(files) == plan.code_sha256
     texts = {}
@@ -206,13 +206,13 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
 def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:
     """What an operator has still to fetch into the store: corpora and imported models. The folder
     of the experiment is `called` so."""
-    asked = {name: step for name, step in plan.steps.items() if step.do in FETCHED}
-    there = (bool(store.list(kept_folder(step) or "")) for step in asked.values())
-    return [
-        _not_fetched(called, name, step)
-        for (name, step), is_there in zip(asked.items(), there, strict=True)
-        if not is_there
-    ]
+    found = []
+    for name, step in plan.steps.items():
+        if step.do in FETCHED and (place := kept_folder(step)):
+            there = store.list(place)
+            if not there or (step.do == "corpus" and corpora.FILES_OF not in there):
+                found.append(_not_fetched(called, name, step))
+    return found
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
