@@ -64,6 +64,7 @@ bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BENCH)/python -m tests.bench.tokenizing
 	$(BENCH)/python -m tests.bench.dedup
 	$(BENCH)/python -m tests.bench.large_text
+	$(BENCH)/python -m tests.bench.classifying
 	$(BENCH)/python -m tests.bench.extracting build/packages
 	$(BIN)/python -m tests.bench.generation
 	$(BIN)/python -m tests.bench.tuning

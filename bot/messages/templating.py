@@ -20,7 +20,7 @@ from runner.planning import planned_steps
 from runner.publish import step_summary
 from runner.schema import metrics, prediction_forms
 from runner.schema.record import Result, Verdict
-from runner.spec import measured, snapshots
+from runner.spec import corpus_steps, measured, snapshots
 
 MAX_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MAX_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
@@ -128,6 +128,7 @@ _jinja.globals.update(
     pooled=designs.pooled,
     measures=measured.told,
     snapshots=snapshots.told,
+    corpora=corpus_steps.told,
     uploads=planned_steps.uploads,
     asked=planned_steps.asked,
     meaning=metrics.words,

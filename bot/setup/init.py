@@ -52,6 +52,7 @@ COMMON = {
     lab_config.POLICY: ("policy.yml", "who may give which command"),
     lab_config.TRACKS: ("tracks.yml", "the speedrun tracks"),
     lab_config.DEVICES: ("devices.yml", "the kinds of device, with prices"),
+    lab_config.CORPORA: ("corpora.yml", "the corpora that are trained on"),
     ".github/ISSUE_TEMPLATE/experiment.yml": ("form.yml", "the issue form for preregistrations"),
     ".github/PULL_REQUEST_TEMPLATE.md": ("pull-request.md", "the template for pull requests"),
 }

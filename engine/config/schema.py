@@ -5,6 +5,7 @@ with a sentence, before anything is compiled."""
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
 
 from engine.config.fields import Config as Config
 from engine.config.fields import Count as Count
@@ -321,11 +322,26 @@ class EvalConfig(Config):
 
 
 class DataConfig(Config):
-    """What text is trained on."""
+    """What text is trained on: a `source` or a `corpus`."""
 
-    source: str = Field(
+    corpus: str | None = Field(
+        default=None, description="name@version of a corpus that the lab has fetched"
+    )
+    source: str | None = Field(
+        default=None,
         min_length=1,
-        description="stdlib (Python's own standard library), lab-2026-11 (which ships with the "
-        "lab) or the path of a UTF-8 text file, relative to the experiment's folder",
+        validate_default=True,
+        description="in its place: stdlib (Python's own standard library), lab-2026-11 (which "
+        "ships with the lab) or the path of a UTF-8 text file, relative to the experiment's folder",
     )
     tokenizer: Literal["byte"] = Field(default="byte", description="a token is a byte")
+
+    @field_validator("source")
+    @classmethod
+    def _one_text(cls, source: str | None, info: ValidationInfo) -> str | None:
+        corpus = info.data.get("corpus")
+        if source is None and corpus is None and "corpus" in info.data:
+            raise PydanticKnownError("missing")
+        if source is not None and corpus is not None:
+            raise refusal("`corpus` names the text already; take one of the two out")
+        return source

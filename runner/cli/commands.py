@@ -17,6 +17,7 @@ from runner.store.store import StoreError
 PANELS = {
     "Experiments": ("new", "plan", "run", "show", "ls", "logs", "diff", "graph", "schema"),
     "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
+    "Data": ("corpus",),
     "Models": ("chat", "export", "import"),
     "Trust": ("reproduce", "replay", "verify", "key"),
     "Lab": ("init", "serve", "handle", "doctor", "site", "store", "label", "simulate"),

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.analysis import score_table
+from runner.analysis.estimates import figure
 from runner.cli.tables import table
 from runner.execution.aliases import Alias
 from runner.history import step_runs
@@ -64,6 +65,7 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
         like = (first, plan.steps[first]) if first != name else None
         end = account.ends.get(name)
         rows = (*_made_of(step, like), *_became(account, name, end), *_report(store, account, name))
+        rows += tuple(_measured(account, name))
         place = store.url(end.folder) if end and end.output_sha256 else None
         parts += [title, _pairs(rows, place)]
     return Group(*parts)
@@ -328,6 +330,14 @@ def _report(store: Store, account: Account, name: str) -> Iterator[tuple[str, st
         yield "left out", _shown(f"{many(documents, 'document')}: {reason}")
     for alarm in report.alarms:
         yield "alarm", _shown(alarm)
+
+
+def _measured(account: Account, name: str) -> Iterator[tuple[str, str]]:
+    """What a classifier measured of itself. Scores of models are in tables."""
+    for metric, score in account.measured.get(name, {}).get(name, {}).items():
+        low, high = score_table.around(score.value, score.standard_error or 0.0)
+        words = f"{figure(score.value, 4)} (95 % {figure(low, 4)} to {figure(high, 4)}"
+        yield metric, f"{words}, {many(score.items or 0, 'document')})"
 
 
 def _shown(text: str) -> str:

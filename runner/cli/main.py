@@ -15,6 +15,7 @@ from rich.text import Text
 from runner.analysis import power
 from runner.cli import (
     compile_check,
+    corpus,
     execution_view,
     forecast,
     label,
@@ -64,6 +65,7 @@ for module in (forecast, label, logs, new, replay, reproduce, results, schema, s
 app.command("export")(models.export_model)
 app.command("import")(models.import_model)
 app.command("chat")(models.chat)
+app.add_typer(corpus.app, name="corpus")
 app.add_typer(store_app, name="store")
 app.add_typer(verify.app, name="key")
 

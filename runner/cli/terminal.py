@@ -28,7 +28,7 @@ from runner.planning import cost as planning_cost
 from runner.planning.compile_check import Check
 from runner.schema import record
 from runner.schema.devices import Slice
-from runner.spec import measured, snapshots
+from runner.spec import corpus_steps, measured, snapshots
 
 MAX_LOSSES = 12  # runs whose loss is shown at the same time
 MAX_DIFFERING = 3  # settings that a terminal of 80 characters has room for
@@ -81,6 +81,7 @@ def plan_view(
     told = [f"measures of each model: {measures.replace('`', '')}"] if measures else []
     if kept := snapshots.told(plan.steps):
         told.append(f"scored on the way: {kept}")
+    told += [f"corpus {line}" for line in corpus_steps.told(plan.steps)]
     lines = map(Text, [*told, *_cost(plan, stands, besides)])
     sealed = Text(f"fingerprint {plan.fingerprint}")
     return Group(title, *arms, *map(Text, phases), *lines, held, sealed)

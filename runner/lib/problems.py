@@ -22,6 +22,7 @@ NAMED = {
     "tracks": "a track; use a–z, 0–9 and `-`",
     "data": "a text; use a–z, 0–9 and `-`",
     "devices": "a kind of device; use a–z and 0–9",
+    "corpora": "a corpus; write name@version, such as web@2026-11",
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }

@@ -18,6 +18,7 @@ from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration, task_items
 from runner.spec.benchmarks import MADE, is_file, lm_eval_tasks
+from runner.spec.corpus_steps import resolved
 from runner.spec.graph import Graph, Node
 from runner.spec.model_steps import drawn_too_many
 from runner.spec.step_types import INIT, SOURCED, TASKED, calls_of, logical, parts_of
@@ -71,6 +72,7 @@ def planned(
                 complaints.say(graph.place(name), said)
         try:
             config = _with_prompts(folder, node, _with_source(texts, node))
+            config = _with_corpus(graph, name, config)
             config = _with_tasks(folder, config, node)
         except task_items.BadTask as error:
             complaints.say(graph.place(name, ("config", error.field)), str(error))
@@ -158,6 +160,18 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
             first += len(lines.splitlines())
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
     return {**node.config, "sha256": sha256}
+
+
+def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """A step's configuration; if it names a corpus, with what the lab's registry says of it. Adds a
+    problem if the corpus cannot be used."""
+    if graph.nodes[name].do != "corpus" or graph.complaints.lost(graph.source(name)):
+        return config
+    found = resolved(config["corpus"], graph.lab.corpora)
+    if isinstance(found, str):
+        graph.complaints.lose(graph.source(name), found)
+        return config
+    return {**config, "found": found}
 
 
 def files_of(node: Node) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 
+from engine.config.schema import DataConfig
 from engine.data.lab_texts import BadText, Text
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
@@ -23,7 +24,7 @@ from runner.planning import (
     task_sources,
 )
 from runner.planning.planned_steps import is_known
-from runner.schema import lab_config, replies
+from runner.schema import corpora, lab_config, replies
 from runner.schema.record import (
     Cost,
     Plan,
@@ -37,6 +38,7 @@ from runner.spec.graph import Graph
 from runner.spec.step_types import SOURCED, TASKED
 from runner.store.store import Store
 
+FETCHED = ("corpus", "import")  # steps that read what an operator has fetched into the store
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
 NO_COST = Cost(
     runs=0,
@@ -88,7 +90,7 @@ def make_plan(
         name: cost.arm_of(of.model, of.train, of.own.model_dump())
         for name, of in sorted(graph.arms.items(), key=lambda item: natural(item[0]))
     }
-    data = _data(graph, texts)
+    data = _data(graph, texts, steps)
     predictions = sealed.predictions if sealed else ()
     complaints.say_all(prediction_checks.undecided(graph, arms, predictions))
     if experiment.ladder:
@@ -125,11 +127,34 @@ def make_plan(
     return subset.counted(plan)
 
 
-def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
+def _of_corpus(data: DataConfig, steps: Mapping[str, PlannedStep]) -> PlannedData | None:
+    """The corpus that arms train on; None if it cannot be used, which is reported."""
+    found = steps["corpus"].config["found"] if "corpus" in steps else {}
+    if not found or data.corpus is None:
+        return None
+    train, validation = (
+        hashlib.sha256(to_json({"corpus": found, "split": split})).hexdigest()
+        for split in ("train", "validation")
+    )
+    return PlannedData(
+        source=data.corpus,
+        tokenizer=data.tokenizer,
+        train_tokens=None,
+        train_sha256=train,
+        validation_tokens=None,
+        validation_sha256=validation,
+    )
+
+
+def _data(
+    graph: Graph, texts: Callable[[str], Text], steps: Mapping[str, PlannedStep]
+) -> PlannedData | None:
     """The text that arms train on; adds a problem if it is too short for their windows."""
     data = graph.experiment.data
     if data is None or graph.complaints.lost(("data", "source")):
         return None
+    if data.source is None:
+        return _of_corpus(data, steps)
     text = texts(data.source)
     targets = 1 if graph.complaints.lost(("eval", "tokens")) else graph.experiment.eval.tokens
     trained = [node.config.get("model", {}) for node in graph.nodes.values() if node.do == "train"]
@@ -162,9 +187,9 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
     for name, step in plan.steps.items():
         if not (place := kept_folder(step)):
             continue
-        if step.do == "import":
+        if step.do in FETCHED:
             if not store.list(place):
-                missing.append(_not_imported(str(folder), name, step))
+                missing.append(_not_fetched(str(folder), name, step))
             continue
         if step.do == "label":
             continue  # `regatta label` puts them there, once the text is made
@@ -208,11 +233,14 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 def kept_folder(step: PlannedStep) -> str | None:
     """The folder in the store, named by digest, with the texts that a step names by files (those of
     `tokenize` and `conversations`, the tasks of `TASKED` steps), with the model of an `import`
-    step, or with the replies for a `label` step that asks a model. None if there is none.
+    step, with the files of a corpus, or with the replies for a `label` step that asks a model. None
+    if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
         return model_folder(step.config["sha256"])
+    if step.do == "corpus":
+        return corpora.folder(step.config["found"]["sha256"])
     if step.do == "label":
         return replies.folder(step.fingerprint) if step.config["ask"] else None
     if not (digests := _text_digests(step)):
@@ -227,15 +255,17 @@ def model_folder(sha256: str) -> str:
     return f"models/{sha256}"
 
 
-def _not_imported(called: str, name: str, step: PlannedStep) -> Problem:
-    model = step.config["model"]
-    return Problem(
-        called,
-        None,
-        f"steps.{name}.config.sha256",
-        f"the store has no model with the digest {step.config['sha256'][:16]}…; whoever runs the "
-        f"lab fetches it with `regatta import {model}`, which prints the digest",
-    )
+def _not_fetched(called: str, name: str, step: PlannedStep) -> Problem:
+    who = "whoever runs the lab fetches"
+    if step.do == "corpus":
+        corpus, sha256 = step.config["corpus"], step.config["found"]["sha256"]
+        words = f"the store has not the files of {corpus} with the digest {sha256[:16]}…; {who} "
+        words += f"them with `regatta corpus fetch {corpus}`"
+        return Problem(called, None, f"steps.{name}.config.corpus", words)
+    model, sha256 = step.config["model"], step.config["sha256"]
+    words = f"the store has no model with the digest {sha256[:16]}…; {who} it with "
+    words += f"`regatta import {model}`, which prints the digest"
+    return Problem(called, None, f"steps.{name}.config.sha256", words)
 
 
 def _text_digests(step: PlannedStep) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a lab decides beside its policy: its kinds of device and its speedrun tracks.
+"""What a lab decides beside its policy: its kinds of device, its speedrun tracks and its corpora.
 
 The package has a default of each file. A file in the lab's folder, `.github/regatta/`, is merged
 into the default as RFC 7396 (JSON Merge Patch) says: what it names is added or replaced, and `null`
@@ -7,7 +7,7 @@ from the default branch on GitHub, the terminal from the checkout it is called i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,12 +18,14 @@ from runner.lib import problems, yaml_lines
 from runner.lib.base_record import Record
 from runner.lib.complaints import Complaints
 from runner.lib.problems import BadExperiment, Document, Problem, Said, near
+from runner.schema import corpora
+from runner.schema.corpora import Corpus
 from runner.schema.devices import Kind, listed
 from runner.schema.tracks import NEEDS, Scored, Terms, Track
 
 FOLDER = ".github/regatta"
-POLICY, TRACKS, DEVICES = (f"{FOLDER}/{name}.yml" for name in ("policy", "tracks", "devices"))
-FILES = (POLICY, TRACKS, DEVICES)
+NAMES = ("policy", "tracks", "devices", "corpora")
+POLICY, TRACKS, DEVICES, CORPORA = FILES = tuple(f"{FOLDER}/{name}.yml" for name in NAMES)
 DEFAULTS = Path(__file__).parent / "defaults"
 
 PLAIN = r"^[A-Za-z0-9 .,()/+-]{1,80}$"  # in a comment it means nothing but itself
@@ -38,10 +40,11 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 
 @dataclass(frozen=True)
 class LabConfig:
-    """A lab's kinds of device and its tracks, by name."""
+    """A lab's kinds of device, its tracks and its corpora, by name."""
 
     devices: Mapping[str, Kind]
     tracks: Mapping[str, Track]
+    corpora: Mapping[str, Corpus] = field(default_factory=dict)  # by name@version
 
 
 class _Track(Terms):
@@ -76,6 +79,10 @@ class _Devices(BaseModel):
     devices: dict[Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,40}$")], _Kind]
 
 
+class _Corpora(Record):
+    corpora: dict[corpora.Name, Corpus]
+
+
 def parse(files: Mapping[str, bytes]) -> LabConfig:
     """What the files of a lab's folder say, by path. Raises BadExperiment with all that is wrong
     with any of them."""
@@ -89,9 +96,14 @@ def parse(files: Mapping[str, bytes]) -> LabConfig:
         tracks = _tracks(_merged(TRACKS, files), devices)
     except BadExperiment as error:
         wrong += error.problems
+    named = dict[str, Corpus]()
+    try:
+        named = _corpora(_merged(CORPORA, files))
+    except BadExperiment as error:
+        wrong += error.problems
     if wrong:
         raise BadExperiment(wrong)
-    return LabConfig(devices, tracks)
+    return LabConfig(devices, tracks, named)
 
 
 @cache
@@ -103,13 +115,17 @@ def defaults() -> LabConfig:
 def find(start: Path) -> LabConfig:
     """What the lab decides in whose checkout `start` is: its nearest folder, upwards, that has
     `.github/regatta`; the defaults where none has. Raises BadExperiment."""
+    if (root := checkout(start)) is None:
+        return defaults()
+    there = sorted((root / FOLDER).iterdir())
+    files = [x for x in there if x.is_file() and is_read(x.name)]
+    return parse({f"{FOLDER}/{x.name}": x.read_bytes() for x in files})
+
+
+def checkout(start: Path) -> Path | None:
+    """The nearest folder, from `start` upwards, that has `.github/regatta`."""
     here = start.resolve()
-    for root in (here, *here.parents):
-        if (root / FOLDER).is_dir():
-            there = sorted((root / FOLDER).iterdir())
-            files = [x for x in there if x.is_file() and is_read(x.name)]
-            return parse({f"{FOLDER}/{x.name}": x.read_bytes() for x in files})
-    return defaults()
+    return next((x for x in (here, *here.parents) if (x / FOLDER).is_dir()), None)
 
 
 def is_read(name: str) -> bool:
@@ -134,7 +150,8 @@ def _merged(path: str, files: Mapping[str, bytes]) -> Document:
         raise BadExperiment([Problem(path, 1, "", "it is not UTF-8 text")]) from None
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return Document(default, {}, path)
-    own = problems.read(text, path, ", ".join(f"`{key}`" for key in list(default)[:2]))
+    keys = list(default)[:2] or ["name@version"]
+    own = problems.read(text, path, ", ".join(f"`{key}`" for key in keys))
     return replace(own, value=_patched(default, own.value))
 
 
@@ -206,3 +223,10 @@ def _senseless_tracks(said: _Tracks, devices: Mapping[str, Kind]) -> Said:
         if track.hardware and devices and track.hardware.kind not in devices:
             words = f"the lab has no devices of kind `{track.hardware.kind}`; it has "
             yield ("tracks", name, "hardware", "kind"), words + listed(devices)
+
+
+def _corpora(document: Document) -> dict[str, Corpus]:
+    complaints = Complaints(document)
+    read = complaints.read(_Corpora, {"corpora": document.value}, lambda place: place[1:])
+    complaints.end()
+    return dict(read.checked.corpora) if read.checked else {}

@@ -157,8 +157,19 @@ class ShortForm(_Either, _Arm):
         kind = self.resources.kind
         others = Resources(kind="cpu" if kind in kinds and kinds[kind].topologies else kind)
         models = {"models": "train", "tokens": "tokenize"}
-        found = {
-            "tokenize": Step(do="tokenize", config=self.data.model_dump(), resources=others),
+        found, text = {}, {}
+        if self.data.corpus is not None:
+            text = {"text": "corpus"}
+            found["corpus"] = Step(
+                do="corpus", config={"corpus": self.data.corpus}, resources=others
+            )
+        found |= {
+            "tokenize": Step(
+                do="tokenize",
+                inputs=text,
+                config=self.data.model_dump(exclude={"corpus"}),
+                resources=others,
+            ),
             "train": Step(
                 do="train",
                 inputs={"tokens": "tokenize"},
@@ -184,7 +195,7 @@ class ShortForm(_Either, _Arm):
         if inside and inside[0] != "config":  # the devices, the seeds
             return ("arms",) if inside[0] == "sweep" else inside
         if step != "train":
-            section = {"tokenize": "data", "evaluate": "eval"}.get(step, step)
+            section = {"corpus": "data", "tokenize": "data", "evaluate": "eval"}.get(step, step)
             return (section, *inside[1:])
         inside = inside[1:] or ("own",)
         arm = point.label.partition(",")[0]

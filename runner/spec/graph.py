@@ -76,8 +76,8 @@ class Graph:
         return self.experiment.place(step, inside, Point(label))
 
     def source(self, node: str) -> Path:
-        """Where the declaration names the files that a node reads: a text, prompts, or tasks."""
-        keys = {"generate": "file", **dict.fromkeys(TASKED, "tasks")}
+        """Where the declaration names what a node reads: a text, a corpus, prompts, or tasks."""
+        keys = {"generate": "file", "corpus": "corpus", **dict.fromkeys(TASKED, "tasks")}
         return self.place(node, ("config", keys.get(self.nodes[node].do, "source")))
 
 

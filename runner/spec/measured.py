@@ -56,7 +56,8 @@ def named(steps: Mapping[str, StepLike]) -> list[str]:
 
 def told(steps: Mapping[str, StepLike]) -> str | None:
     """The metrics that will be measured, as a clause; None if there are none."""
-    planned = of_graph(steps)
+    itself = {x: one for x, one in steps.items() if measures(one) and "models" not in one.inputs}
+    planned = {model: of for model, of in of_graph(steps).items() if model not in itself}
     models: dict[str, int] = {}
     for of in planned.values():
         for metric in of:
@@ -65,6 +66,8 @@ def told(steps: Mapping[str, StepLike]) -> str | None:
         f"`{metric}`" + (f" (of {n} of {len(planned)} models)" if n < len(planned) else "")
         for metric, n in models.items()
     ]
+    for name, step in itself.items():
+        listed += [f"`{metric}` (of {name})" for metric in of_model(step, name, steps)]
     more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
     return ", ".join(listed[:MAX_NAMED]) + more if listed else None
 

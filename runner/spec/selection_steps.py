@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from engine.config.schema import Config, Count, refusal
 from runner.spec.data_steps import Function
@@ -93,16 +93,47 @@ class LinearClassifier(Config):
         return buckets
 
 
+class TransformerClassifier(Config):
+    """A small transformer encoder that is trained from scratch to predict labels. It reads the
+    first `seq_len` tokens of a document."""
+
+    hidden_dim: Count = Field(default=128, le=4096, description="width; of the MLP it is 3 times")
+    num_layers: Count = Field(default=2, le=64, description="blocks")
+    num_heads: Count = Field(default=4, description="heads; hidden_dim / num_heads is even")
+    seq_len: Count = Field(default=256, le=8192, description="tokens of a document")
+    vocab_size: int = Field(
+        default=4096, ge=257, le=2**17, description="of a BPE that learns from the same documents"
+    )
+    epochs: Count = Field(default=4, le=1000, description="how often each document is seen")
+    train_batch_size: Count = Field(default=32, le=2**16, description="documents in a step")
+    learning_rate: float = Field(
+        default=1e-3, gt=0, description="AdamW's peak; it rises for a tenth, then falls as a cosine"
+    )
+    weight_decay: float = Field(default=0.1, ge=0, description="decoupled")
+
+    @field_validator("num_heads")
+    @classmethod
+    def _heads_fit(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("hidden_dim")
+        if width is not None and (width % heads or width // heads % 2):
+            raise refusal(f"hidden_dim {width} / num_heads {heads} is not an even whole number")
+        return heads
+
+
 class Classify(Config):
     """Learns from labelled documents and gives each document of a text a score, where higher is
     better, and the probability of a positive label. Labels are split 80/10/10 by a hash of the id:
     to learn from, to turn scores into probabilities, and to test. The test gives `labels/auc` and
     `labels/calibration`, with standard errors by the bootstrap over documents."""
 
+    transformer: TransformerClassifier | None = Field(
+        default=None, description="the classifier: a small transformer encoder"
+    )
     linear: LinearClassifier | None = Field(
         default=None,
         validate_default=True,
-        description="the classifier: hashed n-grams of words; with its defaults if left out",
+        description="the classifier: hashed n-grams of words; if both are left out, this one with "
+        "its defaults",
     )
     positive: float | None = Field(
         default=None,
@@ -120,8 +151,14 @@ class Classify(Config):
 
     @field_validator("linear")
     @classmethod
-    def _a_classifier(cls, linear: LinearClassifier | None) -> LinearClassifier | None:
-        return linear or LinearClassifier()
+    def _one_classifier(
+        cls, linear: LinearClassifier | None, info: ValidationInfo
+    ) -> LinearClassifier | None:
+        if "transformer" not in info.data:
+            return linear  # it has a problem, which is reported
+        if linear and info.data["transformer"]:
+            raise refusal("a step has one classifier; remove `linear` or `transformer`")
+        return linear if info.data["transformer"] else linear or LinearClassifier()
 
 
 class Select(Config):

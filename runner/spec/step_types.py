@@ -16,6 +16,7 @@ from runner.schema import metrics
 from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark, Decontaminate
 from runner.spec.conversation_steps import Conversations
+from runner.spec.corpus_steps import CorpusText
 from runner.spec.data_steps import Extract, Filter, Map, Mix, Tokenize
 from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
@@ -31,6 +32,7 @@ class OverShards(NamedTuple):
     join: str  # joins the parts: `parts` {number: folder}, and `first`
     first: str | None = None  # runs before all others, which get its output as the input `first`
     when: tuple[str, tuple[str, ...]] | None = None  # a key, and the values for which it pays off
+    of: str = "text"  # the input with the shards; KEPT: the files of a corpus
 
 
 # What steps make and take, as errors name it. Own code may make and take anything.
@@ -45,9 +47,9 @@ STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
 
-SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
 TASKED = ("benchmark", "decontaminate")  # steps whose configuration may name tasks
 KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
+SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
@@ -76,6 +78,9 @@ ENCODED = OverShards(
 FILTERED = OverShards(
     "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
 )
+TAKEN = OverShards(
+    "runner.worker.builtin.corpus:read_files", "runner.worker.builtin.corpus:join", of=KEPT
+)
 EXTRACTED = OverShards(
     "runner.worker.builtin.extract:extract_shards", "runner.worker.builtin.extract:join"
 )
@@ -100,6 +105,9 @@ DEDUPLICATED = OverShards(
 )
 
 BUILT_IN = {
+    "corpus": BuiltIn(
+        *("runner.worker.builtin.corpus:make", CorpusText, TEXT), inputs={}, over=TAKEN
+    ),
     "tokenize": BuiltIn(
         *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
         inputs={},

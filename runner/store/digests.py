@@ -14,8 +14,11 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from runner.lib.base_record import Record, Sha256
 from runner.lib.bounds import Count
+from runner.lib.canonical_json import to_json
 from runner.lib.untrusted_files import SETUID, open_regular
 
 MOST_FILES = 1_000_000
@@ -38,12 +41,15 @@ class FileDigest(Record):
     bytes: Count
 
 
+FILES = TypeAdapter(dict[str, FileDigest])
+
+
 def verify(folder: Path, wanted: Mapping[str, FileDigest], *, digests: bool = True) -> None:
     """Raises BadOutput unless exactly these files are in `folder`, each with its digest. Without
     `digests` it reads no file and compares only sizes."""
     compare(folder, _sizes(folder), wanted)
     for path in sorted(wanted if digests else ()):
-        if _digest(folder / path) != wanted[path]:
+        if digest(folder / path) != wanted[path]:
             raise bad(folder, f"its file {path!r} is not the one that was made")
 
 
@@ -66,7 +72,12 @@ def sha256(files: Mapping[str, FileDigest]) -> str:
 
 def digests(folder: Path) -> dict[str, FileDigest]:
     """The digest of each file in `folder`, by relative path. Raises BadOutput for anything else."""
-    return {path: _digest(folder / path) for path in _sizes(folder)}
+    return {path: digest(folder / path) for path in _sizes(folder)}
+
+
+def listed(files: Mapping[str, FileDigest]) -> bytes:
+    """These digests as JSON, which FILES reads."""
+    return to_json({path: of.model_dump() for path, of in sorted(files.items())})
 
 
 def accepted(folder: Path) -> dict[str, FileDigest]:
@@ -82,7 +93,7 @@ def accepted(folder: Path) -> dict[str, FileDigest]:
             what = f"its folder {path.relative_to(folder).as_posix()!r} is empty"
             raise bad(folder, f"{what}, and only files are kept; leave it out")
     settle(folder)
-    return {path: _digest(folder / path) for path in sizes}
+    return {path: digest(folder / path) for path in sizes}
 
 
 def settle(folder: Path) -> None:
@@ -158,7 +169,8 @@ def _walked(folder: Path) -> tuple[dict[str, int], list[Path]]:
     return sizes, folders
 
 
-def _digest(path: Path) -> FileDigest:
+def digest(path: Path) -> FileDigest:
+    """The size and the digest of one file."""
     digest, size = hashlib.sha256(), 0
     with open_regular(path) as file:
         while block := file.read(1 << 20):

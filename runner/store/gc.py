@@ -2,8 +2,8 @@
 
 A store is divided into pieces that are kept or freed as a whole. These are kept:
 
-- records, leases (they say what has started), pins, imported models, replies of language models,
-  the compilation cache, and foreign files;
+- records, leases (they say what has started), pins, imported models, corpora, replies of language
+  models, the compilation cache, and foreign files;
 - of an execution that is not over, everything; of a finished one, the checkpoints that its records
   name. The rest of its attempts' folders is freed: full metrics, logs, other checkpoints;
 - a step's manifest and the folder that it names. Another maker's folder is freed once its lease has
@@ -48,6 +48,7 @@ KEPT = {
     "pins": "the store's own",
     "store.json": "the store's own",
     "models": "imported models, which plans name by digest",
+    "corpora": "fetched corpora, which plans name by digest",
     "replies": "replies of language models, which were paid for",
     "cache": "compiled programs, which new runs share",
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the client library is imported only for a bucket
     from runner.store.gcs import Bucket
 
 # What jobs read and write: everything but records, pins, and the leader's lease.
-JOBS = re.compile(r"(work|steps|texts|models|code|cache)(/|$)|leases/(x|steps(/|$))")
+JOBS = re.compile(r"(work|steps|texts|models|corpora|code|cache)(/|$)|leases/(x|steps(/|$))")
 MOST_SEEN = 64 << 20  # bytes of files that are cached in memory
 AT_ONCE = 8  # files that are copied or deleted in parallel
 

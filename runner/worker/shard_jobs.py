@@ -11,22 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from runner.lib import bounds, untrusted_files
 from runner.schema import job_reports
-from runner.spec.step_types import BUILT_IN, OverShards
+from runner.spec.step_types import BUILT_IN, KEPT, OverShards
 from runner.store import digests
 from runner.store.artifacts import MakerLost, MakingFailed
-from runner.store.digests import BadOutput, FileDigest
+from runner.store.digests import BadOutput
 from runner.store.scratch_paths import DIGESTS, HELD, PARTS, RECEIPT, WHY
-from runner.worker.builtin.shards import groups, shards
+from runner.worker.builtin.shards import corpus_files, groups, shards
 from runner.worker.fork_server import ServerGone, StepServer
 from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job, reason
 
 MADE = "made"  # a part's files; beside it is their description
 MOST_DIGESTS = 64 << 20  # bytes
-FILES = TypeAdapter(dict[str, FileDigest])
 
 
 Child = Callable[[Job], None]  # raises MakingFailed and MakerLost
@@ -91,12 +88,17 @@ def _isolation(job: Job) -> dict[str, str]:
 def _over(do: str, job: Job) -> OverShards | None:
     """How the step runs in several processes; None if one is enough. Depends on the step and its
     input only, not on the machine."""
-    over, text = BUILT_IN[do].over if do in BUILT_IN else None, job.inputs.get("text")
-    if over is None or not isinstance(text, str):
+    over = BUILT_IN[do].over if do in BUILT_IN else None
+    if over is None or not isinstance(job.inputs.get(over.of), str):
         return None
     if over.when and job.config[over.when[0]] not in over.when[1]:
         return None
-    return over if len(list(groups(shards(Path(text))))) > 1 else None
+    return over if len(_groups(over, job)) > 1 else None
+
+
+def _groups(over: OverShards, job: Job) -> list[dict[str, Path]]:
+    folder = Path(str(job.inputs[over.of]))
+    return list(groups(corpus_files(folder) if over.of == KEPT else shards(folder)))
 
 
 def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Mapper) -> Job:
@@ -105,12 +107,11 @@ def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Ma
     if over.first:
         first = _part(job, over.first, inputs)
         (inputs["first"],) = _parts([first], child, one)
-    text = Path(str(inputs["text"]))
     jobs = [
         _part(
             job, over.each, inputs | {"shards": {name: str(path) for name, path in group.items()}}
         )
-        for group in groups(shards(text))
+        for group in _groups(over, job)
     ]
     parts = {f"{number:06d}": made for number, made in enumerate(_parts(jobs, child, many))}
     return replace(job, function=over.join, inputs=inputs | {"parts": parts}, own=())
@@ -143,7 +144,7 @@ def _make_part(child: Child, job: Job) -> None:
     aside = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
     (aside / MADE).mkdir(parents=True)
     child(replace(job, out=str(aside / MADE), scratch=str(aside)))
-    (aside / DIGESTS).write_bytes(FILES.dump_json(digests.accepted(aside / MADE)))
+    (aside / DIGESTS).write_bytes(digests.listed(digests.accepted(aside / MADE)))
     try:
         aside.rename(place)
     except OSError:  # the other one was first, with the same bytes
@@ -156,7 +157,7 @@ def _earlier(job: Job) -> str | None:
     for other in sorted(place.parents[2].glob(f"*/{place.parent.name}/{place.name}")):
         try:
             said = untrusted_files.read(other / DIGESTS, MOST_DIGESTS) or b""
-            files = bounds.parse(FILES, said, MOST_DIGESTS)
+            files = bounds.parse(digests.FILES, said, MOST_DIGESTS)
             digests.verify(other / MADE, files)
         except (untrusted_files.Refused, OSError, ValueError, BadOutput):
             continue  # make it again

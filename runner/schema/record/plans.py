@@ -51,13 +51,15 @@ class Speedrun(Record):
 
 
 class PlannedData(Record):
-    """The text, by digest: figures on different digests are never compared."""
+    """The text, by digest: figures on different digests are never compared. How many tokens a
+    corpus has is known once it is tokenized; its digests are over its files, the rules by which
+    they are read, and the split."""
 
-    source: str
+    source: str  # of a corpus its name@version
     tokenizer: str
-    train_tokens: int
+    train_tokens: int | None
     train_sha256: Sha256
-    validation_tokens: int
+    validation_tokens: int | None
     validation_sha256: Sha256
 
 

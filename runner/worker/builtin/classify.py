@@ -38,7 +38,7 @@ class Scorer(Protocol):
     def scores(self, texts: Sequence[str]) -> np.ndarray: ...
 
 
-KINDS = {"linear": linear_classifier}
+KINDS = ("linear", "transformer")
 
 
 def classify(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
@@ -90,7 +90,11 @@ def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> N
 def _kind(config: Mapping[str, Any]) -> tuple[str, Any, Mapping[str, Any]]:
     """The kind of classifier: its name, its module, and its keys."""
     (name,) = (name for name in KINDS if config.get(name) is not None)
-    return name, KINDS[name], config[name]
+    if name == "linear":
+        return name, linear_classifier, config[name]
+    from runner.worker.builtin import transformer_classifier  # imports JAX
+
+    return name, transformer_classifier, config[name]
 
 
 class Labelled(NamedTuple):

@@ -74,6 +74,7 @@ def written(
         _scores(label, scores),
         _reproduce(about),
         f"## Licence\n\n{licence or NO_LICENCE}",
+        _licences(about, label),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -127,7 +128,10 @@ def _chain(about: Mapping[str, Any], label: str) -> list[str]:
 
 def _said(config: Mapping[str, Any]) -> str:
     """What matters of a step's configuration."""
-    train, model = config.get("train"), config.get("model")
+    train, model, found = config.get("train"), config.get("model"), config.get("found")
+    if isinstance(found, Mapping) and "corpus" in config:
+        files, sha256 = f"{found['files']:,} files", found["sha256"][:16]
+        return f"`{plain(config['corpus'])}`, {found['bytes']:,} bytes in {files}, `{sha256}…`"
     if isinstance(train, Mapping) and isinstance(model, Mapping) and "seq_len" in model:
         tokens = train["num_train_steps"] * train["train_batch_size"] * model["seq_len"]
         return (
@@ -147,6 +151,15 @@ def _short(value: object) -> str:
     if re.fullmatch("[0-9a-f]{64}", text):
         return f"{text[:16]}…"
     return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _licences(about: Mapping[str, Any], label: str) -> str:
+    """The licences of the corpora that the model read."""
+    steps = about.get("steps", {})
+    configs = (steps[name]["config"] for name in _chain(about, label))
+    found = {of["corpus"]: of["found"]["licence"] for of in configs if of.get("found")}
+    lines = [f"- `{plain(corpus)}`: {escaped(licence)}" for corpus, licence in found.items()]
+    return "It was trained on texts under these licences:\n\n" + "\n".join(lines) if lines else ""
 
 
 def _scores(label: str, scores: Scores) -> str:

@@ -36,6 +36,14 @@ def shards(folder: Path) -> dict[str, Path]:
     return named
 
 
+def corpus_files(folder: Path) -> dict[str, Path]:
+    """{path within the corpus: file}, in order, of a corpus that the store keeps in `folder`."""
+    root = folder / "files"
+    found = (Path(inner, name) for inner, _, names in os.walk(root) for name in names)
+    paths = {path.relative_to(root).as_posix(): path for path in found}
+    return dict(sorted(paths.items()))
+
+
 def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
     """The shards for each process: consecutive ones, until they reach TOGETHER bytes."""
     group: dict[str, Path] = {}

@@ -1,5 +1,6 @@
 """What the lab is measured at is what it does: the harnesses at toy size, without their clocks."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from runner.execution.ray_jobs import RayAddress
 from runner.planning import planner
 from runner.spec.graph import MAX_NODES
 from runner.worker import task_groups
-from tests.bench import bot, steps, tokenizing
+from runner.worker.builtin import held_out
+from tests.bench import bot, classifying, steps, tokenizing
 from tests.bench import planning as planning_bench
 
 
@@ -59,6 +61,30 @@ def test_the_documents_are_tokenized_as_by_the_library(tmp_path: Path) -> None:
     for document in tokenizing.documents(text, 40_000):
         wanted += [*library.encode(document, add_special_tokens=False).ids, 0]
     assert found.tolist() == wanted
+
+
+def test_both_classifiers_get_the_same_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    body = "\n".join(f"    x{n} = [y ** {n} for y in range({n})]" for n in range(9))
+    (tmp_path / "a.py").write_text(
+        "\n".join(
+            f'def f{n}():\n    """{" ".join(["Returns what", f"number {n}", "says."] * 20)}"""\n'
+            f"    return {n}\n{body}\n"
+            for n in range(200)
+        )
+    )
+    counts = classifying.prepare(tmp_path, tmp_path)
+    lines = (tmp_path / "learn.txt").read_text().splitlines()
+    texts, positive = classifying.read(tmp_path, "learn")
+    assert [line.partition(" ") for line in lines] == [
+        (f"__label__{int(of)}", " ", classifying.one_line(text))
+        for text, of in zip(texts, positive, strict=True)
+    ]
+    assert sum(counts.values()) == 400
+    _, _, scores = classifying.by_the_lab(tmp_path)
+    assert held_out.auc(scores, classifying.read(tmp_path, "test")[1]) == 1
 
 
 def test_the_bot_answers_the_deliveries_that_it_is_measured_by(tmp_path: Path) -> None:

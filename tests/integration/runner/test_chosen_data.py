@@ -31,7 +31,13 @@ DECLARED = f"""{HEAD}steps:
     {{do: label, inputs: {{text: prepare}}, config: {{documents: 300, function: own:quality}}}}
   judge: {{do: classify, inputs: {{text: prepare, labels: labels}}}}
   best: {{do: select, inputs: {{text: prepare, scores: judge}}, config: {{fraction: 0.25}}}}
-  table: {{do: compare, inputs: {{judge: judge}}}}
+  bert:
+    do: classify
+    inputs: {{text: prepare, labels: labels}}
+    config:
+      transformer:
+        {{hidden_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16, vocab_size: 300, epochs: 2}}
+  table: {{do: compare, inputs: {{judge: judge, bert: bert}}}}
 """
 
 
@@ -49,4 +55,6 @@ def test_from_labels_to_the_best_documents(tmp_path: Path) -> None:
     best = (made["best"] / "train.jsonl").read_text().splitlines()
     assert len(best) == 100
     assert all(json.loads(line)["text"].startswith("def") for line in best)
-    assert "`labels/auc` | `judge` | 1.0000 | 1 " in (made["table"] / "table.md").read_text()
+    table = (made["table"] / "table.md").read_text()
+    assert "`labels/auc` | `judge` | 1.0000 | 1 " in table
+    assert "`labels/auc` | `bert` | 1.0000 | 1 " in table

@@ -4,6 +4,7 @@ refuses. A classifier of two words is enough."""
 import json
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.data.lab_texts import BadText
+from runner.cli import execution_view
 from runner.lib.problems import BadExperiment
 from runner.schema import metrics
 from runner.spec import declaration, measured
@@ -200,13 +202,31 @@ def test_a_plan_knows_what_a_classifier_measures() -> None:
     )
     nodes = declaration.parse(declared, "experiment.yaml").nodes
     assert measured.of_graph(nodes) == {"judge": (metrics.AUC, metrics.CALIBRATION)}
+    said = "`labels/auc` (of judge), `labels/calibration` (of judge)"
+    assert measured.told(nodes) == said, "which counts as no model"
     assert metrics.better(metrics.AUC) == "higher"
     assert metrics.better(metrics.CALIBRATION) == "lower"
     assert not metrics.never(metrics.AUC)
-    with pytest.raises(BadExperiment, match="1000 is not a power of two from 256 to 16777216"):
-        declaration.parse(
-            declared.replace("labels: l}", "labels: l}, config: {linear: {buckets: 1000}}"), "e"
-        )
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("linear: {buckets: 1000}", "1000 is not a power of two from 256 to 16777216"),
+        ("linear: {}, transformer: {}", "a step has one classifier; remove `linear` or `tran"),
+        ("transformer: {num_heads: 5}", "hidden_dim 128 / num_heads 5 is not an even whole number"),
+        ("transformer: {vocab_size: 9}", "greater than or equal to 257"),
+    ],
+)
+def test_what_no_classifier_can_be_is_refused(config: str, words: str) -> None:
+    declared = (
+        "title: T\nresources: {kind: cpu}\nsteps:\n  t: {do: m:f}\n  l: {do: m:f}\n"
+        f"  judge: {{do: classify, inputs: {{text: t, labels: l}}, config: {{{config}}}}}\n"
+    )
+    with pytest.raises(BadExperiment) as it:
+        declaration.parse(declared, "experiment.yaml")
+    assert words in str(it.value)
+    assert str(it.value).count("line 6") == 1
 
 
 # ── N-grams ──────────────────────────────────────────────────────────────────────────────────
@@ -282,3 +302,12 @@ def test_probabilities_never_turn_the_order_around() -> None:
     scores = np.array([0.0, 1, 2, 3])
     assert held_out.platt(scores, np.array([False, False, True, True]))[0] > 0
     assert held_out.platt(scores, np.array([True, True, False, False]))[0] == 0
+
+
+def test_a_step_shows_what_it_measured_of_itself() -> None:
+    scores = {"labels/auc": metrics.Score(value=0.9, items=639, standard_error=0.01, chance=0.5)}
+    account: Any = SimpleNamespace(measured={"judge": {"judge": scores}})
+    assert list(execution_view._measured(account, "judge")) == [
+        ("labels/auc", "0.9000 (95 % 0.8804 to 0.9196, 639 documents)")
+    ]
+    assert list(execution_view._measured(account, "train")) == []

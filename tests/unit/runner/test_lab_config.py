@@ -34,7 +34,9 @@ def told(devices: str = "", tracks: str = "") -> list[str]:
 
 def test_a_lab_that_says_nothing_has_the_defaults() -> None:
     commented = (ROOT / DEVICES).read_text(), (ROOT / TRACKS).read_text()
-    assert parse() == parse(*commented) == lab_config.find(ROOT) == lab_config.defaults()
+    here, defaults = lab_config.find(ROOT), lab_config.defaults()
+    assert parse() == parse(*commented) == defaults
+    assert (here.devices, here.tracks) == (defaults.devices, defaults.tracks)
     assert {"cpu", "h100", "v5p"} <= lab_config.defaults().devices.keys()
 
 

@@ -131,7 +131,7 @@ def test_what_cannot_be_is_said_with_its_line(
     [
         ("text", "tokens", "do: filter",
          "the step `tokens` makes a token store, and `filter` takes a text here; name a step that "
-         "does `filter` or "),
+         "does `corpus` or `filter` or "),
         ("text", "train", "do: map, config: {function: 'm:f'}", "makes a trained model, and `map`"),
         ("text", "scores", "do: tokenize", "makes scores, and `tokenize` takes a text here"),
         ("tokenizer", "mix", "do: tokenize, config: {source: stdlib, tokenizer: given}",
