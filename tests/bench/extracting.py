@@ -1,5 +1,5 @@
-"""Extraction beside trafilatura: `python -m tests.bench.extracting PACKAGES`, a folder for Debian
-packages, which are downloaded unless they are there.
+"""Extraction beside trafilatura: `python -m tests.bench.extracting PACKAGES`, a folder for packages
+of Debian and npm, which are downloaded unless they are there.
 
 Words: for each source, the pages that have gold (`extraction_gold`) are one shard of a text. The
 step `extract` reads it as a lab would; trafilatura and resiliparse read page by page. A page's F1
@@ -29,7 +29,8 @@ from typing import Any
 
 from engine.data.documents import whole_documents
 from tests.bench.cpu import CORES, RESULTS, machine, wait_for_quiet
-from tests.bench.extraction_gold import SOURCES, UNSEEN, LeftOut, gold
+from tests.bench.extraction_gold import SOURCES, UNSEEN, gold
+from tests.bench.gold_rest import LeftOut
 
 GOAL = 2  # how much faster the step is to be than trafilatura
 AHEAD = {"python": 0.006}  # by how much its median F1 is to be higher; elsewhere by anything
@@ -200,7 +201,7 @@ def missed(results: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("packages", type=Path, help="a folder for the Debian packages")
+    parser.add_argument("packages", type=Path, help="a folder for the packages")
     parser.add_argument("--sources", nargs="+", default=list(SOURCES), help=f"unseen: {UNSEEN}")
     parser.add_argument("--pages", type=int, default=10**6, help="at most, of each source")
     parser.add_argument("--rounds", type=int, default=3)

@@ -8,6 +8,7 @@ LANDMARKS = frozenset(
 )
 GROUPS = tags("ul ol dl menu table div section aside details center header footer form fieldset")
 LONG = 60  # characters outside of links with which a text is content
+SHORT = 300  # characters of a group of which letters and digits count
 LOCAL = 0.8  # the share of characters in links into the page that makes a table of contents
 LINKED = 0.6  # the share of characters in links that makes a group navigation
 MAIN = 250  # characters with which a main element is believed
@@ -70,7 +71,7 @@ def _prune(node: Node, inside: bool) -> bool:
         group = tag in GROUPS and child.linked > 0
         if group and child.local >= LOCAL * child.chars:
             continue  # a table of contents of this page
-        dense = group and not inside and child.linked >= LINKED * child.chars
+        dense = group and not inside and _is_dense(child)
         of_it = _prune(child, inside) if child.children else False
         if dense and not of_it and not _is_prose(child):
             continue  # navigation
@@ -85,6 +86,21 @@ def _prune(node: Node, inside: bool) -> bool:
 def _is_mark(link: Node) -> bool:
     """Whether a link has nothing to read: the sign behind a heading that points to it."""
     return link.chars <= 2 and not any(letter.isalnum() for letter in words(link))
+
+
+def _is_dense(group: Node) -> bool:
+    """Whether most of a group is links. Of a short one, only letters and digits count: brackets
+    and bars between links are often outside of them."""
+    if group.linked >= LINKED * group.chars or group.chars > SHORT:
+        return group.linked >= LINKED * group.chars
+    letters = sum(map(str.isalnum, words(group)))
+    return letters > 0 and _letters_in_links(group) >= LINKED * letters
+
+
+def _letters_in_links(node: Node) -> int:
+    if node.tag == "a":
+        return sum(map(str.isalnum, words(node))) if "href=" in node.attributes else 0
+    return sum(_letters_in_links(child) for child in node.children if isinstance(child, Node))
 
 
 def _is_prose(group: Node) -> bool:

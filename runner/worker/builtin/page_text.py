@@ -63,10 +63,10 @@ class _Writer:
         self.titles: list[str] = []
         self.line: list[str] = []
 
-    def flush(self, before: str = "", tight: bool = False, firm: bool = False) -> str:
+    def flush(self, before: str = "", tight: bool = False, firm: bool = False) -> None:
         """End the block that is being written."""
         if not self.line:
-            return ""
+            return
         text = "".join(self.line)
         self.line.clear()
         if BREAK in text:
@@ -76,7 +76,6 @@ class _Writer:
             text = " ".join(text.split())
         if text:
             self.blocks.append(Block(before + text, tight, firm))
-        return text
 
     def element(self, node: Node) -> None:
         """Write what is in an element."""
@@ -119,9 +118,9 @@ class _Writer:
         elif tag in HEADINGS:
             self.element(node)
             before = "#" * int(tag[1]) + " " if self.markdown else ""
-            text = self.flush(before, firm=True)
-            if tag == "h1" and text:
-                self.titles.append(text)
+            self.flush(before, firm=True)
+            if tag == "h1" and (title := " ".join(words(node).split())):
+                self.titles.append(title)
         elif tag in ("ul", "ol", "menu", "dir", "dl"):
             self.items(tag, node)
         elif tag == "table":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.documents import whole_documents
+from runner.isolation import bubblewrap
 from runner.planning import planner
 from runner.store import digests
 from runner.store.store import Store
@@ -62,13 +63,16 @@ def test_a_page_that_ends_its_reader_is_unreadable(monkeypatch: pytest.MonkeyPat
     assert len(made) == 2
 
 
-def test_an_experiment_extracts_pages_to_the_same_bytes_in_one_process_or_several(
+def test_an_experiment_extracts_pages_to_the_same_bytes_in_one_process_several_or_a_box(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = set()
-    for together in (1, shards.TOGETHER):
+    terms_of = [(1, executor.OWN_MACHINE), (shards.TOGETHER, executor.OWN_MACHINE)]
+    if not bubblewrap.probe():
+        terms_of.append((1, executor.Terms("bubblewrap")))
+    for together, terms in terms_of:
         monkeypatch.setattr(shards, "TOGETHER", together)
-        folder = extracted(tmp_path / str(together))
+        folder = extracted(tmp_path / f"{together} {terms.isolation}", terms)
         made.add(digests.sha256(digests.digests(folder)))
     assert len(made) == 1
     found = list(whole_documents(folder / "train.00001.jsonl"))
@@ -77,14 +81,12 @@ def test_an_experiment_extracts_pages_to_the_same_bytes_in_one_process_or_severa
     assert aside == [{"text": "<br>", "reason": "no text"}] * 3
 
 
-def extracted(place: Path) -> Path:
+def extracted(place: Path, terms: executor.Terms) -> Path:
     """The output of DECLARED."""
     place.mkdir()
     store = Store(place / "store")
     plan = planned(place, store, DECLARED, own=OWN)
     code = store.local(planner.code_folder(plan))
     for step in ("prepare", "extract"):
-        made = executor.make(
-            store, step, plan.steps, plan.kinds, code, "x1", terms=executor.OWN_MACHINE
-        )
+        made = executor.make(store, step, plan.steps, plan.kinds, code, "x1", terms=terms)
     return made.folder

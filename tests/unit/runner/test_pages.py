@@ -105,6 +105,8 @@ def test_landmarks_are_no_content() -> None:
 def test_outside_of_a_main_element_groups_of_links_are_navigation() -> None:
     links = "".join(f"<li><a href={n}.html>Page number {n}</a>" for n in range(5))
     assert text(f"<div><h3>More</h3><ul>{links}</ul></div><p>{PROSE}") == PROSE
+    buttons = "<table><tr><td>[ <a href=a>&lt;&lt;</a> ]<td>[ Up ]<td>[<a href=b>Index of all</a>]"
+    assert text(f"{buttons}</table><p>{PROSE}") == PROSE
     inside = f"<main><p>{PROSE * 4}<ul>{links}</ul></main>"
     assert "Page number 3" in text(inside)
     described = f"<ul><li><a href=1>one</a> {PROSE}<li><a href=2>two</a> {PROSE}</ul>"
@@ -140,7 +142,7 @@ def test_the_title_is_the_only_first_heading_or_that_of_the_head() -> None:
     assert read(f"{head}<h1>Page</h1>x".encode(), False).title == "Page"
     assert read(f"{head}<h1>A</h1><h1>B</h1>".encode(), False).title == "Page — Site"
     assert read(b"<p>x", False).title is None
-    assert read(f"{head}<h1>Page</h1>x".encode(), True).title == "Page"
+    assert read(f"{head}<h1><code>page</code> one</h1>x".encode(), True).title == "page one"
 
 
 def test_text_without_markup_is_itself() -> None:
