@@ -150,6 +150,7 @@ BUILT_IN = {
     "classify": BuiltIn(
         *("runner.worker.builtin.classify:classify", Classify, ATTRIBUTES),
         inputs={"text": (TEXT,), "labels": (LABELS,)},
+        optional={"model": MODELS, "tokens": STORES},
         over=CLASSIFIED,
         measures=lambda _: (metrics.AUC, metrics.CALIBRATION),
     ),
