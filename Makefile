@@ -62,6 +62,8 @@ bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BENCH)/python -m tests.bench.planning
 	$(BENCH)/python -m tests.bench.steps --snakemake .venv-snake/bin/snakemake
 	$(BENCH)/python -m tests.bench.tokenizing
+	$(BENCH)/python -m tests.bench.dedup
+	$(BENCH)/python -m tests.bench.large_text
 	$(BENCH)/python -m tests.bench.classifying
 	$(BENCH)/python -m tests.bench.extracting build/packages
 	$(BIN)/python -m tests.bench.generation

@@ -8,24 +8,22 @@ and Ullman, Mining of Massive Datasets, 3.4).
 
 import hashlib
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 import rensa
 
 BANDS, ROWS, SEED = 26, 11, 42
 SHINGLE = 3  # words
-MAX_KNOWN = 500_000  # words whose hashes are remembered, about 60 MB
-PIECE = 1 << 20  # characters whose words are in memory at once
+PIECE = 1 << 18  # characters whose words are in memory at once
 # Scripts that do not separate words: each of their characters is a word.
 APART = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 )
-WORD = re.compile(rf"[{APART}]|[^\W{APART}]+")
 SPACE = re.compile(r"\s+")
-# The same for ASCII, which `str.translate` and `str.split` do faster.
-NO_WORD = {code: " " for code in range(128) if not WORD.match(chr(code))}
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -42,55 +40,95 @@ def digest(normal: str) -> bytes:
     return hashlib.blake2b(normal.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-class _Hashes(dict[str, int]):
-    """32 bits for each word."""
-
-    def __missing__(self, word: str) -> int:
-        if len(self) >= MAX_KNOWN:
-            self.clear()
-        data = hashlib.blake2b(word.encode(errors="surrogatepass"), digest_size=4).digest()
-        found = self[word] = int.from_bytes(data, "little")
-        return found
-
-
-_hashes = _Hashes()
+@cache
+def _kinds() -> np.ndarray:
+    """For each code point whether it is in a word (1), a word by itself (2), or neither (0)."""
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    found = np.zeros(len(every), np.uint8)
+    for kind, pattern in ((1, r"\w+"), (2, rf"[{APART}]+")):
+        for run in re.finditer(pattern, every):
+            found[run.start() : run.end()] = kind
+    return found
 
 
-def words(normal: str) -> np.ndarray:
-    """The words of a normalised text, without punctuation, as 32-bit hashes: uint32, [words]."""
-    found = [
-        np.fromiter(map(_hashes.__getitem__, separated(piece)), np.uint32)
-        for piece in _pieces(normal)
-    ]
-    return np.concatenate(found) if found else np.empty(0, np.uint32)
+@cache
+def _powers() -> tuple[np.ndarray, np.ndarray]:
+    """Powers of ODD modulo 2^64, and their inverses: uint64, [2 * PIECE]."""
+    inverse = np.uint64(pow(int(ODD), -1, 1 << 64))
+    up, down = (np.cumprod(np.full(2 * PIECE, of, np.uint64)) for of in (ODD, inverse))
+    return up, down
 
 
-def separated(normal: str) -> list[str]:
-    """The words of a normalised text."""
-    return normal.translate(NO_WORD).split() if normal.isascii() else WORD.findall(normal)
+Counts = np.ndarray  # int64: how many values of an array belong to each text, in order
 
 
-def _pieces(normal: str) -> Iterator[str]:
-    """The text, cut at spaces into pieces of about PIECE characters."""
+def words(normals: Sequence[str]) -> tuple[np.ndarray, Counts]:
+    """The words of normalised texts, without punctuation, as 32-bit hashes: uint32, [words of all
+    texts]; and how many each text has."""
+    ends = np.cumsum([len(normal) + 1 for normal in normals])
+    hashes, places = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
+    for start, piece in _pieces("\n".join(normals)):
+        starts, found = _hashed(piece)
+        places.append(start + starts)
+        hashes.append(found)
+    owners = np.searchsorted(ends, np.concatenate(places), side="right")
+    return np.concatenate(hashes), np.bincount(owners, minlength=len(normals))
+
+
+def _hashed(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where the words of a text begin, and their hashes: polynomials of their code points."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    kinds = np.zeros(len(codes) + 2, np.uint8)
+    kinds[1:-1] = _kinds()[codes]
+    within = kinds == 1
+    alone = kinds[1:-1] == 2
+    starts = np.flatnonzero((within[1:-1] & ~within[:-2]) | alone)
+    ends = np.flatnonzero((within[1:-1] & ~within[2:]) | alone) + 1
+    powers, inverses = _powers()
+    sums = np.zeros(len(codes) + 1, np.uint64)
+    np.cumsum(codes * powers[: len(codes)], out=sums[1:])
+    values = (sums[ends] - sums[starts]) * inverses[starts]
+    return starts, (mixed(values) >> np.uint64(32)).astype(np.uint32)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """The text, cut at spaces into pieces of about PIECE characters, and where each begins."""
     start = 0
-    while start < len(normal):
-        end = normal.find(" ", start + PIECE)
-        end = len(normal) if end < 0 else end
-        yield normal[start:end]
+    while start < len(text):
+        end = text.find(" ", start + PIECE, start + 2 * PIECE)
+        end = start + 2 * PIECE if end < 0 else end
+        yield start, text[start:end]
         start = end
 
 
 def shingles(hashes: np.ndarray, count: int = SHINGLE) -> np.ndarray:
-    """64 bits for each run of `count` words: uint64, [words - count + 1]. A text with fewer words
-    has one shingle of them all, and one without words has none."""
+    """64 bits for each run of `count` words of a text: uint64, [words - count + 1]. A text with
+    fewer words has one shingle of them all, and one without words has none."""
     if 0 < len(hashes) < count:
         hashes = np.pad(hashes, (0, count - len(hashes)))
-    long = hashes.astype(np.uint64)
-    total = max(0, len(long) - count + 1)
+    long, total = hashes.astype(np.uint64), max(0, len(hashes) - count + 1)
     found = np.zeros(total, np.uint64)
     for at in range(count):
         found = (found ^ (found >> np.uint64(32))) * ODD + long[at : at + total]
     return mixed(found)
+
+
+def shingles_of_each(
+    hashes: np.ndarray, counts: Counts, count: int = SHINGLE
+) -> tuple[np.ndarray, Counts]:
+    """The same for several texts, whose words `words` gave; and how many each has."""
+    padded = np.zeros(len(hashes) + len(counts) * (count - 1), np.uint64)  # after each text
+    padded[np.arange(len(hashes)) + np.repeat(np.arange(len(counts)), counts) * (count - 1)] = (
+        hashes
+    )
+    many = np.where(counts > 0, np.maximum(counts - count + 1, 1), 0)
+    first = np.cumsum(counts + count - 1) - counts - count + 1
+    at = np.arange(int(many.sum())) + np.repeat(first - np.cumsum(many) + many, many)
+    found = np.zeros(len(at), np.uint64)
+    for _ in range(count):
+        found = (found ^ (found >> np.uint64(32))) * ODD + padded[at]
+        at += 1
+    return mixed(found), many
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
@@ -100,18 +138,24 @@ def mixed(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> np.uint64(31))
 
 
-def bands(of: Sequence[np.ndarray]) -> np.ndarray:
-    """The bands of texts from the shingles of each: uint64, [texts, BANDS]. Texts that share one
-    are proposed as similar. Each has a shingle at least."""
-    ends = np.cumsum([0, *map(len, of)]).astype(np.uint64)
-    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
-        np.concatenate(of), ends, BANDS * ROWS, SEED
-    )
-    rows = np.array(matrix.to_rows(), np.uint64).reshape(len(of), BANDS, ROWS)
-    found = np.zeros((len(of), BANDS), np.uint64)
+def bands(values: np.ndarray, counts: Counts) -> np.ndarray:
+    """The bands of texts from the shingles of all, and how many each has: uint64, [texts, BANDS].
+    Texts that share one are proposed as similar. Each has a shingle at least."""
+    ends = np.append(0, np.cumsum(counts)).astype(np.uint64)
+    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(values, ends, BANDS * ROWS, SEED)
+    rows = np.array(matrix.to_rows(), np.uint64).reshape(-1, BANDS, ROWS)
+    found = np.zeros(rows.shape[:2], np.uint64)
     for row in range(ROWS):
         found = (found ^ (found >> np.uint64(32))) * ODD + rows[:, :, row]
     return mixed(found)
+
+
+def each_once(values: np.ndarray) -> np.ndarray:
+    """The values sorted and without repetition."""
+    values = np.sort(values)
+    new = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return values[new]
 
 
 def common(one: np.ndarray, other: np.ndarray) -> int:

@@ -9,7 +9,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,12 +83,17 @@ def text_of(item: Item) -> str:
     return item.text
 
 
-def grams(normal: str) -> np.ndarray:
-    """The 13-grams of a normalised text, sorted and each once: uint64."""
-    words = shingles.words(normal)
-    if len(words) < WORDS:
-        return np.empty(0, np.uint64)
-    return np.unique(shingles.shingles(words, WORDS))
+def grams(normals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The 13-grams of normalised texts: uint64, each once for a text and sorted; and how many each
+    text has."""
+    words, counts = shingles.words(normals)
+    every, many = shingles.shingles_of_each(words, counts, WORDS)
+    parts = np.split(every, np.cumsum(many)[:-1])
+    found = [
+        shingles.each_once(part) if count >= WORDS else part[:0]
+        for part, count in zip(parts, counts, strict=True)
+    ]
+    return np.concatenate(found), np.array([len(one) for one in found])
 
 
 class Wanted(NamedTuple):
@@ -100,14 +105,16 @@ class Wanted(NamedTuple):
     owners: np.ndarray  # int64
     passages: int
 
-    def found_in(self, normal: str) -> np.ndarray:
-        """The numbers of the n-grams that a normalised text has: uint32."""
-        mine = grams(normal)
-        if not len(mine) or not len(self.grams):
-            return np.empty(0, np.uint32)
+    def found_in(self, normals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the n-grams that normalised texts have: uint32; and how many each has."""
+        mine, counts = grams(normals)
+        if not len(self.grams):
+            return np.empty(0, np.uint32), np.zeros(len(normals), np.int64)
         at = np.searchsorted(self.grams, mine)
         at[at == len(self.grams)] = 0
-        return at[self.grams[at] == mine].astype(np.uint32)
+        wanted = self.grams[at] == mine
+        owners = np.repeat(np.arange(len(counts)), counts)
+        return at[wanted].astype(np.uint32), np.bincount(owners[wanted], minlength=len(counts))
 
 
 def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
@@ -116,7 +123,7 @@ def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> N
     count = 0
     with (out / NAMES).open("w", encoding="utf-8") as names:
         for count, passage in enumerate(passages(config, inputs), 1):
-            mine = grams(shingles.normalised(passage.text))
+            mine, _ = grams([shingles.normalised(passage.text)])
             of.append(mine)
             owner.append(np.full(len(mine), count - 1))
             line = json.dumps([passage.of, passage.name, len(mine)])

@@ -114,13 +114,14 @@ class _Slots:
         at = self.at[row]
         return at[at > 0].tolist()
 
-    def kept(self, regions: list[int]) -> np.ndarray:
+    def kept(self, regions: list[int]) -> list[int]:
         """The rows of kept documents in these regions, with most of them in common first."""
-        parts = [self.flat[at + 1 : at + 1 + self.flat[at]] for at in regions]
-        rows, counts = np.unique(np.concatenate(parts), return_counts=True)
-        if len(rows) and rows[0] == 0:
-            rows, counts = rows[1:], counts[1:]
-        return rows[np.argsort(-counts, kind="stable")] - 1
+        found: dict[int, int] = {}
+        for at in regions:
+            for row in self.flat[at + 1 : at + 1 + self.flat[at]].tolist():
+                found[row] = found.get(row, 0) + 1
+        found.pop(0, None)  # places that are free
+        return [row - 1 for row in sorted(found, key=lambda row: (-found[row], row))]
 
     def keep(self, row: int, regions: list[int]) -> int:
         """Remember a kept document. Returns in how many regions it found no place."""
@@ -131,7 +132,7 @@ class _Slots:
             if free < len(region):
                 region[free] = row + 1
             else:
-                crowded += 1
+                crowded += len(region) == MAX_KEPT
         return crowded
 
 
@@ -150,7 +151,7 @@ def _near(
     sets = _Sets(sketches)
     for row in _shared(slots.at):
         document, regions = int(alone[row]), slots.regions(row)
-        for other in slots.kept(regions)[:MAX_COMPARED].tolist():
+        for other in slots.kept(regions)[:MAX_COMPARED]:
             kept = int(alone[other])
             why, jaccard = compare(sets.of(document), sets.of(kept), similarity)
             found.compared += 1
@@ -194,7 +195,7 @@ class _Sets:
         if document in self._known:
             self._known.move_to_end(document)
             return self._known[document]
-        found = np.unique(shingles.shingles(self._sketches.words(document)))
+        found = shingles.each_once(shingles.shingles(self._sketches.words(document)))
         self._known[document] = found
         self._size += len(found)
         while self._size > MAX_CACHED and len(self._known) > 2:

@@ -13,10 +13,13 @@ Files of a shard `train.00000`, all little-endian:
     .sources   the sources' names, as a JSON list
 """
 
+import contextlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,57 +33,61 @@ from runner.worker.builtin.shards import SPLITS, link, of_split
 ROW = np.dtype(
     [("digest", "<u8", 2), ("words", "<u8"), ("id", "<u8"), ("bytes", "<u8"), ("source", "<u4")]
 )  # `words` and `id` are where they end in their files
-TOGETHER = 1 << 20  # words of documents whose bands are computed together
+TOGETHER = 1 << 20  # characters of documents that are in memory together
+MAX_OPEN = 64  # files
 ROWS_READ = 1 << 16  # rows of bands in memory at once
 
 
 # ── Written by the processes for shards ──────────────────────────────────────────────────────
 
 
-Numbers = Callable[[str], np.ndarray]  # of a normalised text: uint32
+# Of normalised texts: uint32, and how many of these each text has.
+Numbers = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 
 
 def sketch(name: str, path: Path, out: Path, numbers: Numbers | None, *, banded: bool) -> None:
     """Write the files of one shard. `banded`: `numbers` are its words, whose bands are written,
     too."""
     sources: dict[str, int] = {}
-    ends = {"words": 0, "id": 0}
-    with (
-        (out / f"{name}.jsonl").open("wb") as lines,
-        (out / f"{name}.table").open("wb") as table,
-        (out / f"{name}.words").open("wb") as words,
-        (out / f"{name}.bands").open("wb") as bands,
-        (out / f"{name}.ids").open("wb") as ids,
-    ):
-        for batch in _batches(whole_documents(path), numbers or _none):
-            for number, document, normal, hashes in batch:
-                lines.write(as_line(document))
-                words.write(hashes.astype("<u4").tobytes())
-                known = identity(document, name, number).encode(errors="backslashreplace")
-                ids.write(known)
-                ends = {"words": ends["words"] + len(hashes), "id": ends["id"] + len(known)}
-                source = sources.setdefault(reports.source_of(document), len(sources))
-                digest = np.frombuffer(shingles.digest(normal), "<u8")
-                row = (digest, ends["words"], ends["id"], reports.size(document), source)
-                table.write(np.array([row], ROW).tobytes())
+    ends, first = {"words": 0, "id": 0}, 1
+    endings = ("jsonl", "table", "words", "bands", "ids")
+    with contextlib.ExitStack() as stack:
+        files = {x: stack.enter_context((out / f"{name}.{x}").open("wb")) for x in endings}
+        for batch in _batches(whole_documents(path)):
+            normals = [shingles.normalised(document["text"]) for document in batch]
+            found, counts = (numbers or _none)(normals)
+            known = [
+                identity(document, name, number).encode(errors="backslashreplace")
+                for number, document in enumerate(batch, first)
+            ]
+            named = (reports.source_of(document) for document in batch)
+            table = np.zeros(len(batch), ROW)
+            digests = b"".join(map(shingles.digest, normals))
+            table["digest"] = np.frombuffer(digests, "<u8").reshape(-1, 2)
+            table["words"] = ends["words"] + np.cumsum(counts)
+            table["id"] = ends["id"] + np.cumsum([len(one) for one in known])
+            table["bytes"] = [reports.size(document) for document in batch]
+            table["source"] = [sources.setdefault(source, len(sources)) for source in named]
+            ends = {key: int(table[key][-1]) for key in ends}
+            first += len(batch)
+            files["jsonl"].writelines(map(as_line, batch))
+            files["table"].write(table.tobytes())
+            files["words"].write(found.astype("<u4").tobytes())
+            files["ids"].write(b"".join(known))
             if banded:
-                bands.write(_bands([hashes for *_, hashes in batch]).astype("<u8").tobytes())
+                files["bands"].write(_bands(found, counts).astype("<u8").tobytes())
     (out / f"{name}.sources").write_text(json.dumps(list(sources)))
 
 
-def _none(_: str) -> np.ndarray:
-    return np.empty(0, np.uint32)
+def _none(normals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    return np.empty(0, np.uint32), np.zeros(len(normals), np.int64)
 
 
-Read = tuple[int, Document, str, np.ndarray]  # number from 1, document, normalised, its numbers
-
-
-def _batches(documents: Iterator[Document], numbers: Numbers) -> Iterator[list[Read]]:
-    batch, size = list[Read](), 0
-    for number, document in enumerate(documents, 1):
-        normal = shingles.normalised(document["text"])
-        batch.append((number, document, normal, numbers(normal)))
-        size += 100 + len(normal) // 4
+def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    batch, size = list[Document](), 0
+    for document in documents:
+        batch.append(document)
+        size += 100 + len(document["text"])
         if size >= TOGETHER:
             yield batch
             batch, size = [], 0
@@ -88,10 +95,11 @@ def _batches(documents: Iterator[Document], numbers: Numbers) -> Iterator[list[R
         yield batch
 
 
-def _bands(of: Sequence[np.ndarray]) -> np.ndarray:
-    found = np.zeros((len(of), BANDS), np.uint64)
-    if there := [at for at, hashes in enumerate(of) if len(hashes)]:
-        found[there] = shingles.bands([shingles.shingles(of[at]) for at in there])
+def _bands(words: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    found = np.zeros((len(counts), BANDS), np.uint64)
+    values, many = shingles.shingles_of_each(words, counts)
+    if there := np.flatnonzero(many).tolist():
+        found[there] = shingles.bands(values, many[there])
     return found
 
 
@@ -109,7 +117,7 @@ class Shard(NamedTuple):
 
     def file(self, ending: str) -> Path:
         """One of its files."""
-        return self.place.with_name(f"{self.name}.{ending}")
+        return Path(f"{self.place}.{ending}")
 
     def write(self, kept: np.ndarray, out: Path) -> None:
         """Write the documents that are `kept`: bool, [documents]."""
@@ -142,6 +150,7 @@ class Sketches:
         """`names` of the shards, whose files are in the folders `parts`."""
         folders = {path.stem: part for part in parts for path in part.glob("*.table")}
         self.shards: list[Shard] = []
+        self._open: dict[tuple[int, str], FileIO] = {}
         start = 0
         for name in sorted(names, key=lambda name: (of_split(SPLITS[0], name), name)):
             folder = folders[name]
@@ -175,23 +184,26 @@ class Sketches:
         """The words of a document: uint32, [words]."""
         shard = self.shard_of(document)
         start, end = _bounds(shard.table["words"], document - shard.start)
-        return np.fromfile(shard.file("words"), "<u4", end - start, offset=4 * start)
+        return np.frombuffer(self._read(shard, "words", 4 * start, 4 * end), "<u4")
 
     def known(self, document: int) -> str:
         """The identity of a document."""
         shard = self.shard_of(document)
         start, end = _bounds(shard.table["id"], document - shard.start)
-        with shard.file("ids").open("rb") as file:
-            return _read_at(file, start, end - start).decode()
+        return self._read(shard, "ids", start, end).decode()
+
+    def _read(self, shard: Shard, ending: str, start: int, end: int) -> bytes:
+        """A part of a file. Some files stay open."""
+        key = shard.start, ending
+        if key not in self._open:
+            if len(self._open) == MAX_OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[key] = shard.file(ending).open("rb", buffering=0)
+        return os.pread(self._open[key].fileno(), end - start, start)
 
 
 def _bounds(ends: np.ndarray, at: int) -> tuple[int, int]:
     return int(ends[at - 1]) if at else 0, int(ends[at])
-
-
-def _read_at(file: BinaryIO, start: int, length: int) -> bytes:
-    file.seek(start)
-    return file.read(length)
 
 
 def _read_bands(path: Path, count: int) -> Iterator[np.ndarray]:

@@ -1,18 +1,29 @@
 """Shingles, and the bands that propose pairs."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.data import shingles
-from engine.data.shingles import BANDS, ROWS, WORD, normalised, separated, words
+from engine.data.shingles import BANDS, ROWS, normalised, words
 
 
-@given(st.text(st.characters(max_codepoint=127)))
-def test_the_fast_way_to_words_of_ascii_finds_the_same(text: str) -> None:
-    normal = normalised(text)
-    assert separated(normal) == WORD.findall(normal)
+def hashed(*texts: str) -> list[list[int]]:
+    """The hashes of the words of each text."""
+    flat, counts = words([normalised(text) for text in texts])
+    return [part.tolist() for part in np.split(flat, np.cumsum(counts)[:-1])]
+
+
+WORD = re.compile(rf"[{shingles.APART}]|[^\W{shingles.APART}]+")
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_words_are_runs_of_letters_and_digits_whatever_is_around_them(texts: list[str]) -> None:
+    separated = [WORD.findall(normalised(text)) for text in texts]
+    assert hashed(*texts) == [[h for word in found for h in hashed(word)[0]] for found in separated]
 
 
 @pytest.mark.parametrize(
@@ -25,30 +36,27 @@ def test_the_fast_way_to_words_of_ascii_finds_the_same(text: str) -> None:
     ],
 )
 def test_the_words_of_a_text(text: str, found: list[str]) -> None:
-    assert separated(normalised(text)) == found
+    assert hashed(text) == hashed(" ".join(found))
+    assert len(hashed(text)[0]) == len(set(hashed(text)[0])) == len(found)
 
 
 def test_a_long_text_has_the_same_words_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "  one two,\nthree  four five\tsix seven "
-    whole, normal = words(normalised(text)), normalised(text)
+    texts = "  one two,\nthree  four five\tsix seven ", "", "eight nine", "ten"
+    whole, normal = hashed(*texts), normalised(texts[0])
     monkeypatch.setattr(shingles, "PIECE", 5)
-    assert normalised(text) == normal
-    assert words(normal).tolist() == whole.tolist()
-
-
-def test_hashes_do_not_depend_on_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shingles, "MAX_KNOWN", 2)
-    one = words("a b c d a b")
-    assert one.tolist() == words("a b c d a b").tolist()
-    assert one[0] == one[4] != one[1]
+    assert normalised(texts[0]) == normal
+    assert hashed(*texts) == whole
+    assert [len(found) for found in whole] == [7, 0, 2, 1]
 
 
 def test_a_text_of_few_words_has_one_shingle_of_them_all() -> None:
-    assert len(shingles.shingles(words(""))) == 0
-    assert len(shingles.shingles(words("one"))) == 1
-    assert len(shingles.shingles(words("one two"))) == 1
-    assert shingles.shingles(words("one two")) != shingles.shingles(words("two one"))
-    assert len(shingles.shingles(words("one two three four"))) == 2
+    texts = ["", "one", "one two", "two one", "", "one two three four", "two three four five", ""]
+    flat, counts = shingles.shingles_of_each(*words(texts))
+    assert counts.tolist() == [0, 1, 1, 1, 0, 2, 2, 0]
+    assert flat[4] == flat[5], "of two three four"
+    assert len(set(flat.tolist())) == 6
+    alone = [shingles.shingles(words([text])[0]) for text in texts]
+    assert np.concatenate(alone).tolist() == flat.tolist()
 
 
 def test_common_values_and_their_share() -> None:
@@ -66,8 +74,9 @@ def test_pairs_share_a_band_as_often_as_the_formula_says(similarity: float) -> N
     both = round(2 * size * similarity / (1 + similarity))
     random = np.random.default_rng(0)
     values = random.integers(0, 1 << 64, (pairs, 2 * size - both), np.uint64)
-    one = shingles.bands(list(values[:, :size]))
-    other = shingles.bands(list(values[:, size - both :]))
+    each = np.full(pairs, size)
+    one = shingles.bands(values[:, :size].ravel(), each)
+    other = shingles.bands(values[:, size - both :].ravel(), each)
     shared = (one == other).any(axis=1).mean()
     real = both / (2 * size - both)
     expected = 1 - (1 - real**ROWS) ** BANDS

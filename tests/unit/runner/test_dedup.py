@@ -84,7 +84,9 @@ def test_of_a_chain_whose_ends_are_not_alike_both_ends_are_kept(tmp_path: Path) 
     assert jaccard(a, b) >= 0.8
     assert jaccard(b, c) >= 0.75
     assert jaccard(a, c) < 0.75
-    of_b, of_c = shingles.bands([shingles.shingles(shingles.words(" ".join(x))) for x in (b, c)])
+    of_b, of_c = shingles.bands(
+        *shingles.shingles_of_each(*shingles.words([" ".join(b), " ".join(c)]))
+    )
     assert (of_b == of_c).any(), "so that b and c are proposed as a pair"
     made = Made(
         tmp_path,

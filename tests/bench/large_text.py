@@ -1,0 +1,209 @@
+"""A generated text that is larger than memory, through the lab's steps on texts:
+`python -m tests.bench.large_text [--gigabytes 10]`. Each part of a step is a process, killed at
+seeded points and made again; then the same without kills. Both leave the same bytes, and no process
+has more than 2 GB of memory. Writes `results/large_text.json` and `large_text.md`."""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from runner.spec.step_types import BUILT_IN
+from runner.store import digests
+from runner.store.artifacts import MakerLost, MakingFailed
+from runner.store.scratch_paths import RECEIPT
+from runner.worker import shard_jobs
+from runner.worker.step_process import Job
+from tests.bench.cpu import RESULTS, machine
+from tests.decided import KINDS
+
+LIMIT = 2 << 30  # bytes of memory of a process
+SHARD = 16 << 20  # bytes of a shard
+VOCABULARY = 50_000
+# What a process does. It imports nothing but the step.
+DO = """
+import importlib, json, sys
+from pathlib import Path
+function, config, inputs, out = json.loads(Path(sys.argv[1]).read_bytes())
+module, _, name = function.partition(":")
+paths = {
+    key: Path(of) if isinstance(of, str) else {name: Path(one) for name, one in of.items()}
+    for key, of in inputs.items()
+}
+getattr(importlib.import_module(module), name)(config, paths, Path(out))
+status = Path("/proc/self/status").read_text()  # getrusage also counts the process before exec
+print(int(status.partition("VmHWM:")[2].split()[0]) * 1024, file=open(sys.argv[2], "w"))
+"""
+STEPS: dict[str, dict[str, Any]] = {
+    "filter": {
+        **{"least_characters": 1, "most_characters": None, "matching": None},
+        "rules": ("gopher/words", "c4/curly_bracket"),
+    },
+    "dedup": {"similarity": 0.8, "alarm_above": 1.0},
+    "tokenize": {"source": None, "tokenizer": "bpe", "vocab_size": 512, "sha256": {}},
+}
+
+
+def documents(size: int, seed: int) -> Iterator[str]:
+    """Texts of `size` bytes together: of 20 to 2,000 words, each tenth one an earlier one with a
+    word or two replaced."""
+    chosen = random.Random(seed)
+    vocabulary = [f"{hashlib.md5(b'%d' % n).hexdigest()[: 3 + n % 6]}" for n in range(VOCABULARY)]
+    earlier, written = list[list[str]](), 0
+    while written < size:
+        if earlier and chosen.random() < 0.1:
+            words = list(chosen.choice(earlier))
+            for _ in range(2):
+                words[chosen.randrange(len(words))] = chosen.choice(vocabulary)
+        else:
+            count = int(20 * 100 ** chosen.random())
+            words = [vocabulary[int(VOCABULARY * chosen.random() ** 3)] for _ in range(count)]
+            if len(earlier) < 1000:
+                earlier.append(words)
+            elif chosen.random() < 0.01:
+                earlier[chosen.randrange(1000)] = words
+        text = " ".join(words)
+        written += len(text) + 1
+        yield text
+
+
+def generate(folder: Path, size: int, shard: int = SHARD, seed: int = 0) -> None:
+    """Write a text of `size` bytes, in shards of `shard` bytes."""
+    folder.mkdir(parents=True)
+    for number in range(max(1, size // shard)):
+        with (folder / f"train.{number:05d}.jsonl").open("w") as file:
+            for line, text in enumerate(documents(shard, seed * 100_000 + number)):
+                known = f"{number}-{line}"
+                of = {"id": known, "source": f"source {line % 3}", "text": text}
+                file.write(json.dumps(of) + "\n")
+    with (folder / "validation.jsonl").open("w") as file:
+        for text in documents(min(size // 10, shard), seed * 100_000 + 99_999):
+            file.write(json.dumps({"text": text, "source": "held out"}) + "\n")
+
+
+class Processes:
+    """Does jobs in processes of their own, measures their memory, and kills some of them."""
+
+    def __init__(self, seed: int | None = None, share: float = 0.3, after: float = 1.0) -> None:
+        """Without a seed, it kills none; with one, `share` of them, up to `after` seconds after
+        their start."""
+        self._chosen = None if seed is None else random.Random(seed)
+        self._share, self._after = share, after
+        self.peak = self.killed = 0
+
+    def __call__(self, job: Job) -> None:
+        """Do a job. Raises MakerLost if it was killed, MakingFailed if it failed."""
+        told = Path(job.scratch) / "job.json"
+        told.write_text(json.dumps([job.function, job.config, job.inputs, job.out]))
+        peak = Path(job.scratch) / "peak"
+        argv = [sys.executable, "-c", DO, str(told), str(peak)]
+        environment = os.environ | {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        process = os.posix_spawn(sys.executable, argv, environment)
+        timer = None
+        if self._chosen and self._chosen.random() < self._share:
+            kill = self._chosen.random() * self._after
+            timer = threading.Timer(kill, os.kill, (process, signal.SIGKILL))
+            timer.start()
+        _, status = os.waitpid(process, 0)
+        if timer:
+            timer.cancel()
+        if os.WIFSIGNALED(status):
+            self.killed += 1
+            raise MakerLost("killed")
+        if status:
+            raise MakingFailed(f"{job.function} failed")
+        self.peak = max(self.peak, int(peak.read_text()))
+        (Path(job.scratch) / RECEIPT).write_text("{}")
+
+
+def step(do: str, text: Path, folder: Path, processes: Processes, workers: int) -> Path:
+    """Make a step; after each loss another maker goes on. Returns its output."""
+    for generation in range(1, 10_000):
+        out = folder / f"{generation}-maker"
+        out.mkdir(parents=True)
+        scratch = out.with_name(f"{out.name}.scratch")
+        scratch.mkdir()
+        job = Job(
+            function=BUILT_IN[do].function,
+            config=STEPS[do],
+            inputs={"text": str(text)},
+            out=str(out),
+            scratch=str(scratch),
+            code="",
+            devices=KINDS["cpu"],
+        )
+        try:
+            with ThreadPoolExecutor(workers) as pool:
+                shard_jobs.make(do, job, processes, map, pool.map)
+        except MakerLost:
+            shutil.rmtree(out)
+            continue
+        for other in folder.glob("*.scratch"):
+            shutil.rmtree(other)
+        return out
+    raise AssertionError("it was killed too often")
+
+
+def through(text: Path, folder: Path, processes: Processes, workers: int) -> dict[str, str]:
+    """{step: the digest of its output} of all steps, each of which takes the one before."""
+    found = {}
+    for do in STEPS:
+        text = step(do, text, folder / do, processes, workers)
+        found[do] = digests.sha256(digests.digests(text))
+        if do == "dedup":
+            report = json.loads((text / "report.json").read_text())
+            print(json.dumps(report["left_out"] | report["counted"]), flush=True)
+    return found
+
+
+def table(results: dict[str, Any]) -> str:
+    """The figures in Markdown."""
+    return (
+        f"{results['gigabytes']:g} GB of generated text through {', '.join(STEPS)}: at most "
+        f"{results['peak'] / 1e9:.2f} GB of memory in a process, {results['seconds']:,.0f} s. "
+        f"With {results['killed']} kills it took {results['seconds_killed']:,.0f} s and left the "
+        "same bytes.\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=10)
+    parser.add_argument("--place", type=Path, default=None, help="with five times the space")
+    parser.add_argument("--into", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    results: dict[str, Any] = {"machine": machine("rensa"), "gigabytes": options.gigabytes}
+    with tempfile.TemporaryDirectory(dir=options.place) as place:
+        folder = Path(place)
+        generate(folder / "text", int(options.gigabytes * 1e9))
+        plain, killing = Processes(), Processes(seed=0, share=0.05, after=10)
+        made = {}
+        for key, processes in (("seconds", plain), ("seconds_killed", killing)):
+            began = time.monotonic()
+            made[key] = through(folder / "text", folder / "made", processes, 2)
+            results[key] = round(time.monotonic() - began, 1)
+            shutil.rmtree(folder / "made")
+    results |= {"peak": max(plain.peak, killing.peak), "killed": killing.killed}
+    options.into.mkdir(parents=True, exist_ok=True)
+    (options.into / "large_text.json").write_text(json.dumps(results, indent=1) + "\n")
+    (options.into / "large_text.md").write_text(table(results))
+    print(table(results))
+    if made["seconds"] != made["seconds_killed"]:
+        sys.exit("kills changed the output")
+    if results["peak"] > LIMIT:
+        sys.exit(f"a process had more than {LIMIT:,} bytes of memory")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""A text of several shards through its steps, with kills and with a limit for memory;
+`tests.bench.large_text` does the same with 10 GB."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.worker.builtin import shards
+from tests.bench import large_text
+from tests.bench.large_text import Processes, generate, through
+
+SIZE, SHARD = 4_000_000, 2_000_000
+LIMIT = 160_000_000  # bytes of memory of a process; it has 45,000,000 before it reads a text
+
+
+def test_a_text_is_filtered_and_deduplicated_in_bounded_memory_with_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "TOGETHER", 1)
+    monkeypatch.delitem(large_text.STEPS, "tokenize")
+    generate(tmp_path / "text", SIZE, SHARD)
+    plain, killing = Processes(), Processes(seed=1, share=0.5, after=0.6)
+    undisturbed = through(tmp_path / "text", tmp_path / "plain", plain, 1)
+    assert through(tmp_path / "text", tmp_path / "killed", killing, 2) == undisturbed
+    assert killing.killed >= 2
+    assert 0 < max(plain.peak, killing.peak) < LIMIT
