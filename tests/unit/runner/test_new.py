@@ -76,7 +76,8 @@ def test_after_another_rule_or_prompt_only_what_depends_on_the_labels_runs_again
     ("arguments", "sentence"),
     [
         (["mine", "--from", "hackble"],
-         "no starter `hackble`; there are `datashop`, `hackable` and `plain`; did you mean `hackable`?"),
+         "no starter `hackble`; there are `datashop`, `hackable` and `plain`; did you mean "
+         "`hackable`?"),
         (["My Idea!"], "`My Idea!` is not a valid name; use a–z, 0–9, `_` and `-`; how "
          "about `my-idea`?"),
         (["../mine"], "`../mine` is not a valid name"),
