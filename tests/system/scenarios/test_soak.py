@@ -1,5 +1,4 @@
-"""Many deliveries, and the process ends at every 25th effect; `make soak` has 10,000 of them, and CI
-150."""
+"""Many deliveries, and the process ends at every 25th effect; `make soak` has 10,000 of them."""
 
 import pytest
 
