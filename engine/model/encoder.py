@@ -44,12 +44,19 @@ class Encoder:
         return {**self.decoder.init(key), "score": jnp.zeros(self.config.hidden_dim)}
 
     def scores(self, params: Params, tokens_BS: jax.Array, lengths_B: jax.Array) -> jax.Array:
-        """The mean of each document's features times `score`, (B,) float32. What is behind a
-        document's length is padding and counts for nothing."""
-        B, S = tokens_BS.shape
-        inside_BS = jnp.arange(S) < lengths_B[:, None]
+        """The mean of each document's features times `score`, (B,) float32."""
         rest = {name: of for name, of in params.items() if name != "score"}
-        features_TD = self.decoder.features(rest, tokens_BS, inside_BS.astype(jnp.int32))
-        features_BSD = features_TD.reshape(B, S, -1).astype(jnp.float32)
-        sums_BD = jnp.einsum("bsd,bs->bd", features_BSD, inside_BS.astype(jnp.float32))
-        return (sums_BD / jnp.maximum(lengths_B, 1)[:, None]) @ params["score"]
+        return mean_features(self.decoder, rest, tokens_BS, lengths_B) @ params["score"]
+
+
+def mean_features(
+    decoder: Decoder, params: Params, tokens_BS: jax.Array, lengths_B: jax.Array
+) -> jax.Array:
+    """The mean of a decoder's features over the positions of each document, (B, D) float32. What is
+    behind a document's length is padding and counts for nothing."""
+    B, S = tokens_BS.shape
+    inside_BS = jnp.arange(S) < lengths_B[:, None]
+    features_TD = decoder.features(params, tokens_BS, inside_BS.astype(jnp.int32))
+    features_BSD = features_TD.reshape(B, S, -1).astype(jnp.float32)
+    sums_BD = jnp.einsum("bsd,bs->bd", features_BSD, inside_BS.astype(jnp.float32))
+    return sums_BD / jnp.maximum(lengths_B, 1)[:, None]

@@ -120,6 +120,20 @@ class TransformerClassifier(Config):
         return heads
 
 
+class RidgeClassifier(Config):
+    """Ridge regression of labels on embeddings of documents: the means of the last hidden states of
+    the model that is the input `model`, with the tokenizer of the token store `tokens`."""
+
+    penalty: float = Field(
+        default=1e-3,
+        gt=0,
+        description="of the squared norm, per document; features have variance 1",
+    )
+    seq_len: Count = Field(
+        default=256, le=8192, description="tokens of a document; no more than the model's"
+    )
+
+
 class Classify(Config):
     """Learns from labelled documents and gives each document of a text a score, where higher is
     better, and the probability of a positive label. Labels are split 80/10/10 by a hash of the id:
@@ -129,10 +143,13 @@ class Classify(Config):
     transformer: TransformerClassifier | None = Field(
         default=None, description="the classifier: a small transformer encoder"
     )
+    ridge: RidgeClassifier | None = Field(
+        default=None, description="the classifier: ridge regression on a model's embeddings"
+    )
     linear: LinearClassifier | None = Field(
         default=None,
         validate_default=True,
-        description="the classifier: hashed n-grams of words; if both are left out, this one with "
+        description="the classifier: hashed n-grams of words; if all are left out, this one with "
         "its defaults",
     )
     positive: float | None = Field(
@@ -154,11 +171,12 @@ class Classify(Config):
     def _one_classifier(
         cls, linear: LinearClassifier | None, info: ValidationInfo
     ) -> LinearClassifier | None:
-        if "transformer" not in info.data:
-            return linear  # it has a problem, which is reported
-        if linear and info.data["transformer"]:
-            raise refusal("a step has one classifier; remove `linear` or `transformer`")
-        return linear if info.data["transformer"] else linear or LinearClassifier()
+        others = [info.data.get(name) for name in ("transformer", "ridge")]
+        if not {"transformer", "ridge"} <= info.data.keys():
+            return linear  # one has a problem, which is reported
+        if sum(one is not None for one in (linear, *others)) > 1:
+            raise refusal("a step has one classifier; write `linear`, `transformer` or `ridge`")
+        return linear if any(others) else linear or LinearClassifier()
 
 
 class Select(Config):

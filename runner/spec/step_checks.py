@@ -124,6 +124,11 @@ def of_config(
     if step.do == "generate" and config.get("chats") and not _may_chat(models, steps):
         words = f"`{models}` is not trained on conversations, so it has no chat template; "
         yield ("config", "chats"), words + "name a model that is, or write `prompts`"
+    if step.do == "classify" and (maker := steps.get(step.inputs.get("model", ""))):
+        own = maker.config.get("own")
+        if isinstance(own, Mapping) and own.get("model"):
+            words = f"`{step.inputs['model']}` trains the own model `{own['model']}`, whose hidden "
+            yield ("inputs", "model"), f"{words}states the lab does not know; name another model"
     if step.do in CHECKS:
         yield from CHECKS[step.do](
             config, {key: _parts(steps.get(of)) for key, of in step.inputs.items()}, lost
@@ -245,6 +250,11 @@ def _mixed(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) ->
         yield from _weighed(weights, tuple(inputs), ("config", "weights"), "an input")
 
 
+def _joined(_: Mapping[str, Any], inputs: Inputs, __: Collection[Path]) -> Said:
+    if len(inputs) < 2:
+        yield ("inputs",), "two texts at least are joined; name another, or use the one as it is"
+
+
 def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
     rows = config.get("model", {}).get("vocab_size", BYTES)
     if "model" not in config.get("own", {}) and rows < BYTES:
@@ -294,6 +304,13 @@ def _labelled(config: Mapping[str, Any], _: Inputs, lost: Collection[Path]) -> S
         yield ("config",), "`label` needs a `rule`, a `function` or `ask`; write one of them"
 
 
+def _classified(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
+    if not lost and {"model", "tokens"} & inputs.keys() != (
+        {"model", "tokens"} if config["ridge"] else set()
+    ):
+        yield ("inputs",), "`ridge` and the inputs `model` and `tokens` go together; write all"
+
+
 def _selected(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
     if lost:
         return
@@ -339,10 +356,12 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "tokenize": _tokenized,
     "conversations": _conversed,
     "mix": _mixed,
+    "join": _joined,
     "train": _trained,
     "generate": _asked,
     "compare": _compared,
     "label": _labelled,
+    "classify": _classified,
     "select": _selected,
     "decontaminate": _decontaminated,
 }

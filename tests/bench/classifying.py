@@ -91,10 +91,10 @@ def by_the_lab(folder: Path) -> tuple[float, float, np.ndarray]:
     every = [text for part in ("learn", "calibrate", "test") for text in read(folder, part)[0]]
     (out := folder / "lab").mkdir(exist_ok=True)
     began = time.perf_counter()
-    linear_classifier.learn(config, lambda: learned, labels.astype(float), out, 0)
+    linear_classifier.learn(config, {}, lambda: learned, labels.astype(float), out, 0)
     ended = time.perf_counter()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-    scorer = linear_classifier.scorer(config, out)
+    scorer = linear_classifier.scorer(config, {}, out)
     scored = time.perf_counter()
     for _ in range(PASSES):
         for batch in scorer.batches(every):

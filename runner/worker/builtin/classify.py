@@ -38,13 +38,13 @@ class Scorer(Protocol):
     def scores(self, texts: Sequence[str]) -> np.ndarray: ...
 
 
-KINDS = ("linear", "transformer")
+KINDS = ("linear", "transformer", "ridge")
 
 
 def classify(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Learn, and score every document. Raises BadText."""
     learn(config, inputs, out)
-    score_shards(config, {"first": out, "shards": shards(inputs["text"])}, out)
+    score_shards(config, {**inputs, "first": out, "shards": shards(inputs["text"])}, out)
 
 
 def join(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
@@ -68,8 +68,9 @@ def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> N
     name, kind, keys = _kind(config)
     (folder := out / CLASSIFIER).mkdir()
     labels = np.array([one.label for one in parts["learn"]], np.float64)
-    kind.learn(keys, partial(_texts, config, path, "learn"), labels, folder, config["seed"])
-    scorer = kind.scorer(keys, folder)
+    texts = partial(_texts, config, path, "learn")
+    kind.learn(keys, inputs, texts, labels, folder, config["seed"])
+    scorer = kind.scorer(keys, inputs, folder)
 
     def scored(part: Part) -> tuple[np.ndarray, np.ndarray]:
         found = [scorer.scores(batch) for batch in scorer.batches(_texts(config, path, part))]
@@ -92,7 +93,11 @@ def _kind(config: Mapping[str, Any]) -> tuple[str, Any, Mapping[str, Any]]:
     (name,) = (name for name in KINDS if config.get(name) is not None)
     if name == "linear":
         return name, linear_classifier, config[name]
-    from runner.worker.builtin import transformer_classifier  # imports JAX
+    if name == "ridge":
+        from runner.worker.builtin import ridge_classifier  # imports JAX
+
+        return name, ridge_classifier, config[name]
+    from runner.worker.builtin import transformer_classifier
 
     return name, transformer_classifier, config[name]
 
@@ -175,7 +180,7 @@ def score_shards(config: Mapping[str, Any], inputs: Mapping[str, Any], out: Path
     folder = inputs["first"] / CLASSIFIER
     about = json.loads((folder / ABOUT).read_bytes())
     _, kind, keys = _kind(config)
-    scorer = kind.scorer(keys, folder)
+    scorer = kind.scorer(keys, inputs, folder)
     for name, path in inputs["shards"].items():
         write_attributes(out, name, _scored(config, about, scorer, name, path))
 

@@ -19,7 +19,14 @@ WEIGHTS = "weights.npy"
 MAX_ITERATIONS = 100
 
 
-def learn(config: Mapping[str, Any], texts: Texts, labels: np.ndarray, out: Path, _: int) -> None:
+def learn(
+    config: Mapping[str, Any],
+    _: Mapping[str, Any],
+    texts: Texts,
+    labels: np.ndarray,
+    out: Path,
+    __: int,
+) -> None:
     """Fit the weights to the labels and write them: float32, one for each bucket."""
     rows = _matrix(config, texts())
     used, columns = np.unique(rows.indices, return_inverse=True)
@@ -29,7 +36,7 @@ def learn(config: Mapping[str, Any], texts: Texts, labels: np.ndarray, out: Path
     np.save(out / WEIGHTS, found)
 
 
-def scorer(config: Mapping[str, Any], folder: Path) -> "Linear":
+def scorer(config: Mapping[str, Any], _: Mapping[str, Any], folder: Path) -> "Linear":
     """The classifier that `learn` wrote."""
     return Linear(config, np.load(folder / WEIGHTS, allow_pickle=False))
 

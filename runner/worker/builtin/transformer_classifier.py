@@ -27,12 +27,18 @@ TOGETHER = 32  # documents that are scored together
 
 
 def learn(
-    config: Mapping[str, Any], texts: Texts, labels: np.ndarray, out: Path, seed: int
+    config: Mapping[str, Any],
+    _: Mapping[str, Any],
+    texts: Texts,
+    labels: np.ndarray,
+    out: Path,
+    seed: int,
 ) -> None:
     """Train a tokenizer and an encoder, and write both."""
     tokenizer = train_bpe(texts(), config["vocab_size"])
     write_tokenizer(tokenizer, out)
-    parts = [_tokens(config, tokenizer, batch) for batch in _batches(texts())]
+    length = config["seq_len"]
+    parts = [padded(tokenizer, length, batch) for batch in together(texts())]
     documents = Documents(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     spread = float(np.std(labels)) or 1.0
     targets = ((labels - labels.mean()) / spread).astype(np.float32)
@@ -48,7 +54,7 @@ def learn(
     save_file({path_of(path): np.asarray(leaf) for path, leaf in leaves}, out / PARAMETERS)
 
 
-def scorer(config: Mapping[str, Any], folder: Path) -> "Transformer":
+def scorer(config: Mapping[str, Any], _: Mapping[str, Any], folder: Path) -> "Transformer":
     """The classifier that `learn` wrote."""
     tokenizer = written_tokenizer(folder)
     assert tokenizer is not None, "`learn` wrote it"
@@ -58,29 +64,24 @@ def scorer(config: Mapping[str, Any], folder: Path) -> "Transformer":
     params = jax.tree_util.tree_map_with_path(
         lambda path, _: jnp.asarray(arrays[path_of(path)]), shapes
     )
-    return Transformer(config, tokenizer, encoder, params)
+    return Transformer(tokenizer, encoder, params)
 
 
 class Transformer:
     """Scores documents."""
 
-    def __init__(
-        self, config: Mapping[str, Any], tokenizer: Tokenizer, encoder: Encoder, params: Params
-    ) -> None:
-        self._config, self._tokenizer = config, tokenizer
-        self._encoder, self._params = encoder, params
+    def __init__(self, tokenizer: Tokenizer, encoder: Encoder, params: Params) -> None:
+        self._tokenizer, self._encoder, self._params = tokenizer, encoder, params
 
     def batches(self, texts: Iterable[str]) -> Iterable[list[str]]:
         """The texts in lists for `scores`."""
-        return _batches(texts)
+        return together(texts)
 
     def scores(self, texts: Sequence[str]) -> np.ndarray:
         """The score of each text, float64. The arrays have one shape, so that one program scores
         all."""
-        tokens, lengths = _tokens(self._config, self._tokenizer, texts)
-        missing = TOGETHER - len(texts)
-        padded = np.pad(tokens, ((0, missing), (0, 0))), np.pad(lengths, (0, missing))
-        found = regression.scores(self._encoder, self._params, *padded)
+        given = padded(self._tokenizer, self._encoder.config.seq_len, texts, TOGETHER)
+        found = regression.scores(self._encoder, self._params, *given)
         return np.asarray(found, np.float64)[: len(texts)]
 
 
@@ -98,17 +99,20 @@ def _encoder(config: Mapping[str, Any], tokenizer: Tokenizer) -> Encoder:
     )
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def together(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts in lists of TOGETHER; the last one may have fewer."""
     every = iter(texts)
     while batch := list(islice(every, TOGETHER)):
         yield batch
 
 
-def _tokens(config: Mapping[str, Any], tokenizer: Tokenizer, texts: Sequence[str]) -> Documents:
-    """The first `seq_len` tokens of each document, padded with 0."""
-    length = config["seq_len"]
-    found = np.zeros((len(texts), length), np.int32)
+def padded(
+    tokenizer: Tokenizer, length: int, texts: Sequence[str], rows: int | None = None
+) -> Documents:
+    """The first `length` tokens of each document, padded with 0, in so many rows."""
     encoded = [ids[:length] for ids in tokenizer.encode_batch(texts)]
-    for row, ids in zip(found, encoded, strict=True):
-        row[: len(ids)] = ids
-    return Documents(found, np.array([len(ids) for ids in encoded], np.int32))
+    tokens = np.zeros((rows or len(texts), length), np.int32)
+    lengths = np.zeros(len(tokens), np.int32)
+    for number, ids in enumerate(encoded):
+        tokens[number, : len(ids)], lengths[number] = ids, len(ids)
+    return Documents(tokens, lengths)

@@ -9,6 +9,7 @@ import pytest
 from engine.config.schema import ModelConfig
 from engine.model.encoder import Encoder
 from engine.training.regression import Documents, Recipe, fit, scores
+from runner.worker.builtin import ridge_classifier
 
 SHAPE = ModelConfig(
     hidden_dim=16,
@@ -63,3 +64,18 @@ def test_it_learns_the_order_of_words() -> None:
     assert np.mean((found > 0) == (targets[192:] > 0)) > 0.85
     again = fit(ENCODER, Documents(tokens[:192], documents.lengths_N[:192]), targets[:192], recipe)
     assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), learned, again))
+
+
+def test_ridge_is_least_squares_with_a_penalty_on_what_varies() -> None:
+    random = np.random.default_rng(0)
+    features = random.normal(3, [1, 10, 0], (200, 3))
+    labels = features @ [2, -0.1, 5] + 7
+    weights = ridge_classifier.fit(features, labels, 1e-9)
+    assert features @ weights[:-1] + weights[-1] == pytest.approx(labels, abs=1e-5)
+    heavy = ridge_classifier.fit(features, labels, 1e9)
+    assert features @ heavy[:-1] + heavy[-1] == pytest.approx(labels.mean(), abs=1e-5)
+    x = (features - features.mean(0)) / np.where(features.std(0) > 0, features.std(0), 1)
+    stacked = np.vstack([x, np.sqrt(0.5 * 200) * np.eye(3)])
+    wanted, *_ = np.linalg.lstsq(stacked, np.append(labels - labels.mean(), np.zeros(3)))
+    found = ridge_classifier.fit(features, labels, 0.5)
+    assert features @ found[:-1] + found[-1] == pytest.approx(x @ wanted + labels.mean())

@@ -37,7 +37,18 @@ DECLARED = f"""{HEAD}steps:
     config:
       transformer:
         {{hidden_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16, vocab_size: 300, epochs: 2}}
-  table: {{do: compare, inputs: {{judge: judge, bert: bert}}}}
+  tokens: {{do: tokenize, inputs: {{text: best}}}}
+  train:
+    do: train
+    inputs: {{tokens: tokens}}
+    config:
+      model: {{hidden_dim: 16, intermediate_dim: 32, num_layers: 1, num_heads: 2, seq_len: 16}}
+      train: {{train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}}
+  ridge:
+    do: classify
+    inputs: {{text: prepare, labels: labels, model: train, tokens: tokens}}
+    config: {{ridge: {{}}}}
+  table: {{do: compare, inputs: {{judge: judge, bert: bert, ridge: ridge}}}}
 """
 
 
@@ -58,3 +69,4 @@ def test_from_labels_to_the_best_documents(tmp_path: Path) -> None:
     table = (made["table"] / "table.md").read_text()
     assert "`labels/auc` | `judge` | 1.0000 | 1 " in table
     assert "`labels/auc` | `bert` | 1.0000 | 1 " in table
+    assert "`labels/auc` | `ridge` | 1.0000 | 1 " in table

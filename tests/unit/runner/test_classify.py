@@ -213,9 +213,10 @@ def test_a_plan_knows_what_a_classifier_measures() -> None:
     ("config", "words"),
     [
         ("linear: {buckets: 1000}", "1000 is not a power of two from 256 to 16777216"),
-        ("linear: {}, transformer: {}", "a step has one classifier; remove `linear` or `tran"),
+        ("linear: {}, transformer: {}", "a step has one classifier; write `linear`, `tran"),
         ("transformer: {num_heads: 5}", "hidden_dim 128 / num_heads 5 is not an even whole number"),
         ("transformer: {vocab_size: 9}", "greater than or equal to 257"),
+        ("ridge: {}", "`ridge` and the inputs `model` and `tokens` go together; write all"),
     ],
 )
 def test_what_no_classifier_can_be_is_refused(config: str, words: str) -> None:
@@ -311,3 +312,17 @@ def test_a_step_shows_what_it_measured_of_itself() -> None:
         ("labels/auc", "0.9000 (95 % 0.8804 to 0.9196, 639 documents)")
     ]
     assert list(execution_view._measured(account, "train")) == []
+
+
+def test_an_own_model_has_no_embeddings_that_the_lab_knows() -> None:
+    declared = (
+        "title: T\nresources: {kind: cpu}\nsteps:\n  t: {do: m:f}\n  l: {do: m:f}\n"
+        "  tokens: {do: tokenize, inputs: {text: t}}\n"
+        "  train: {do: train, inputs: {tokens: tokens}, config: {own: {model: 'm:Net'}, "
+        "model: {vocab_size: 256, seq_len: 8}, "
+        "train: {train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}}}\n"
+        "  judge: {do: classify, config: {ridge: {}}, "
+        "inputs: {text: t, labels: l, model: train, tokens: tokens}}\n"
+    )
+    with pytest.raises(BadExperiment, match=r"line 8.*`train` trains the own model `m:Net`, whose"):
+        declaration.parse(declared, "experiment.yaml")
