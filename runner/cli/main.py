@@ -104,6 +104,7 @@ def plan(
     _show_plan(planned, opened, as_json, path, devices, mesh, remat)
     sent = [f"`regatta run` sends models to {x} at the Hub" for x in uploads(planned.steps)]
     told = [*drawn(planned.steps), *asked(planned.steps), *(sent if hub.wanted() else ())]
+    told += map(str, planner.unfetched(opened, planned, str(path)) if opened else ())
     for words in filter(None, [*told, local_run.unusable_devices(planned)]):
         remark(words, "yellow")
     if not as_json:

@@ -179,24 +179,19 @@ def _data(
 
 def keep(store: Store, plan: Plan, folder: Path) -> None:
     """Copy the own modules and texts to where the jobs find them. Raises BadExperiment if they have
-    changed since they were planned, or if the store lacks an imported model."""
+    changed since they were planned, or if the store lacks a corpus or an imported model."""
     files = _own_code(plan.steps, folder, plan.compiled)
     same = _digest(files) == plan.code_sha256
     texts = {}
-    missing = []
     for name, step in plan.steps.items():
-        if not (place := kept_folder(step)):
-            continue
-        if step.do in FETCHED:
-            if not store.list(place):
-                missing.append(_not_fetched(str(folder), name, step))
+        if not (place := kept_folder(step)) or step.do in FETCHED:
             continue
         if step.do == "label":
             continue  # `regatta label` puts them there, once the text is made
         texts[place] = found = _texts(step, folder)
         digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
         same &= digests == _text_digests(step)
-    if missing:
+    if missing := unfetched(store, plan, str(folder)):
         raise BadExperiment(missing)
     if not same:
         words = "its own files were edited while it was planned; plan again"
@@ -206,6 +201,18 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
     for place, contents in texts.items():
         for name, content in contents.items():
             store.create(f"{place}/{name}", content)
+
+
+def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:
+    """What an operator has still to fetch into the store: corpora and imported models. The folder
+    of the experiment is `called` so."""
+    found = []
+    for name, step in plan.steps.items():
+        if step.do in FETCHED and (place := kept_folder(step)):
+            there = store.list(place)
+            if not there or (step.do == "corpus" and corpora.FILES_OF not in there):
+                found.append(_not_fetched(called, name, step))
+    return found
 
 
 def _digest(files: Mapping[str, bytes]) -> str:

@@ -7,6 +7,7 @@ opens. What was copied before a fetch was killed stays, and the next one goes on
 The digest is over paths, sizes and digests of all files, as that of a step's output."""
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -139,11 +140,24 @@ class _Elsewhere:
         return {path: self._url + path for path in self._corpus.files}
 
     def blocks(self, path: str, start: int) -> Iterator[bytes]:
-        pages = self._url.startswith(("https://", "http://"))
-        root = self._root.rstrip("/")
-        inside = root if root.rpartition("/")[2] == path else f"{root}/{path}"
-        with self._fs.open(self._pages()[path] if pages else inside, "rb") as file:
+        if not self._url.startswith(("https://", "http://")):
+            root = self._root.rstrip("/")
+            return self._read(root if root.rpartition("/")[2] == path else f"{root}/{path}", start)
+        at = self._pages()[path]
+        try:
             if start:
+                rest = self._read(at, start)
+                return itertools.chain([next(rest, b"")], rest)
+        except ValueError:  # the server gives only whole files
+            pass
+        return self._read(at, start, block_size=0)  # as it is sent
+
+    def _read(self, at: str, start: int, **options: Any) -> Iterator[bytes]:
+        with self._fs.open(at, "rb", **options) as file:
+            if options:
+                while start and (block := file.read(min(start, BLOCK))):
+                    start -= len(block)
+            else:
                 file.seek(start)
             while block := file.read(BLOCK):
                 yield block
@@ -215,7 +229,7 @@ def damaged(store: Store, sha256: str) -> list[str]:
     """The files in the store that are missing, too many, or not the fetched ones. Reads all of
     them. Raises CorpusError and StoreError."""
     wanted = files_of(store, sha256)
-    found = digests.digests(store.fetch(f"{corpora.folder(sha256)}/files"))
+    found = digests.digests(store.fetch(corpora.folder(sha256)) / "files")
     return sorted(x for x in wanted.keys() | found.keys() if wanted.get(x) != found.get(x))
 
 

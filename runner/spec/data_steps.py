@@ -138,6 +138,17 @@ class Filter(Config):
         description="rules of the field, in the order in which they are applied: gopher, "
         "repetition, c4, or single ones of them",
     )
+    sources: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = Field(
+        default=(),
+        max_length=200,
+        strict=False,  # YAML gives a list, the field is a tuple
+        exclude_if=lambda sources: not sources,  # old plans have no such key
+        description="documents of these sources pass; of any, if left out",
+    )
+
+
+class Join(Config):
+    """Joins texts to one, in the order of their names as inputs."""
 
 
 class Map(Config):

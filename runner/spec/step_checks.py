@@ -250,6 +250,11 @@ def _mixed(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) ->
         yield from _weighed(weights, tuple(inputs), ("config", "weights"), "an input")
 
 
+def _joined(_: Mapping[str, Any], inputs: Inputs, __: Collection[Path]) -> Said:
+    if len(inputs) < 2:
+        yield ("inputs",), "two texts at least are joined; name another, or use the one as it is"
+
+
 def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
     rows = config.get("model", {}).get("vocab_size", BYTES)
     if "model" not in config.get("own", {}) and rows < BYTES:
@@ -351,6 +356,7 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs, Collection[Path]], Sai
     "tokenize": _tokenized,
     "conversations": _conversed,
     "mix": _mixed,
+    "join": _joined,
     "train": _trained,
     "generate": _asked,
     "compare": _compared,

@@ -17,7 +17,7 @@ from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark, Decontaminate
 from runner.spec.conversation_steps import Conversations
 from runner.spec.corpus_steps import CorpusText
-from runner.spec.data_steps import Extract, Filter, Map, Mix, Tokenize
+from runner.spec.data_steps import Extract, Filter, Join, Map, Mix, Tokenize
 from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
 from runner.spec.selection_steps import Classify, Label, Select
@@ -129,6 +129,9 @@ BUILT_IN = {
         inputs={"text": (TEXT,)},
         optional={"held_out": (TEXT,)},
         over=DECONTAMINATED,
+    ),
+    "join": BuiltIn(
+        "runner.worker.builtin.texts:join_texts", Join, TEXT, inputs={}, others=(TEXT,)
     ),
     "map": BuiltIn(
         *("runner.worker.builtin.mapping:map_documents", Map, TEXT),

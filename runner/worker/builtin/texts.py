@@ -17,6 +17,9 @@ from runner.worker.builtin.shards import files, link, shards
 LINES_REMOVED = "lines that c4/lines removed from documents that were kept"
 
 
+ENDINGS = (".jsonl.gz", ".jsonl.zst")  # of formats, beside those of one part
+
+
 def write_text(out: Path, name: str, text: Iterable[Document]) -> int:
     """Write one split of a text, or one shard of it. Returns the number of documents."""
     count = 0
@@ -48,7 +51,12 @@ def filter_shards(
     rules = filter_rules.each_rule(config.get("rules", ()))
     tally = reports.Tally()
 
-    def why_not(text: str) -> str | None:
+    sources = config.get("sources", ())
+
+    def why_not(document: Document) -> str | None:
+        text = document["text"]
+        if sources and reports.source_of(document) not in sources:
+            return "of a source that is not one of sources"
         if len(text) < least:
             return f"shorter than least_characters, {least:,}"
         if len(text) > most:
@@ -58,7 +66,7 @@ def filter_shards(
     def passing(path: Path) -> Iterator[Document]:
         for document in whole_documents(path):
             text = document["text"]
-            judged = filter_rules.Judged(text, why_not(text))
+            judged = filter_rules.Judged(text, why_not(document))
             if judged.reason is None:
                 judged = filter_rules.judged(rules, text)
             if judged.reason is not None:
@@ -90,6 +98,16 @@ def join(_: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Pa
             if path.name != reports.SUMS:
                 link(path, out / path.name)
     reports.finish(out, inputs["parts"].values())
+
+
+def join_texts(_: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """Join texts to one: the shards of each input, in the order of the inputs' names. Each split of
+    the one has the same split of all."""
+    for split in SPLITS:
+        found = [path for _, folder in sorted(inputs.items()) for path in files(folder, split)]
+        for number, path in enumerate(found):
+            ending = next((x for x in ENDINGS if path.name.endswith(x)), path.suffix)
+            link(path, out / f"{split}.{number:05d}{ending}")
 
 
 def _check(out: Path) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.filesize import decimal
 
+from bot.messages.templating import say
 from engine.data.lab_texts import BadText
 from runner.lib.problems import BadExperiment
 from runner.planning import planned_steps, planner
 from runner.publish import corpora
 from runner.schema.corpora import Corpus
 from runner.schema.lab_config import CORPORA
+from runner.spec import corpus_steps
 from runner.spec.step_types import BUILT_IN, KEPT
 from runner.store import digests
 from runner.store.scratch_paths import RECEIPT
@@ -251,8 +254,14 @@ def test_a_plan_has_digest_licence_and_size_and_the_store_must_have_the_files(
     if plan.data:
         assert (plan.data.source, plan.data.train_tokens) == ("web@1", None)
         assert plan.data.train_sha256 != plan.data.validation_sha256
+    (line,) = corpus_steps.told(plan.steps)
+    assert line == f"web@1: MIT, 4 files, {decimal(fetched.bytes)}, SHA-256 {fetched.sha256[:16]}…"
+    assert f"SHA-256 {fetched.sha256[:16]}…" in say("measures", plan=plan), "and so do comments"
+    another = Store(tmp_path / "another")
+    place = f"corpora/{fetched.sha256}/files"
+    another.upload_folder(place, store.local(place))  # by a fetch that was killed
     with pytest.raises(BadExperiment, match="fetches them with `regatta corpus fetch web@1`"):
-        planner.plan_folder(folder, Store(tmp_path / "another"))
+        planner.plan_folder(folder, another)
 
 
 def test_where_a_corpus_is_from_does_not_matter_but_how_it_is_read_does(

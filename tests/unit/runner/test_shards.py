@@ -1,6 +1,7 @@
 """Texts of many shards: whatever the number of workers, and wherever one of them was lost, what is
 made is the same."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from runner.store import artifacts, digests
 from runner.store.scratch_paths import RECEIPT
 from runner.store.store import Store
 from runner.worker import executor, shard_jobs, step_process
-from runner.worker.builtin import shards
+from runner.worker.builtin import shards, texts
 from runner.worker.builtin.texts import read_split
 from runner.worker.shard_jobs import Child, Mapper
 from runner.worker.step_process import Job
@@ -141,6 +142,37 @@ def test_a_document_keeps_its_other_keys(text: Path, here: Child, do: str) -> No
     found = json.loads((Path(job.out) / "train.00000.jsonl").read_text())
     assert found | {"text": line["text"]} == line
     assert list(found) == list(line)
+
+
+def test_texts_are_joined_split_by_split_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name, ending in (("b", "part1.jsonl"), ("a", "jsonl.gz")):
+        (tmp_path / name).mkdir()
+        for split in ("train", "validation"):
+            data = json.dumps({"text": f"{split} of {name}"}).encode() + b"\n"
+            packed = gzip.compress(data) if ending.endswith("gz") else data
+            (tmp_path / name / f"{split}.{ending}").write_bytes(packed)
+        (tmp_path / name / "report.json").write_text("{}")
+    (out := tmp_path / "out").mkdir()
+    texts.join_texts({}, {name: tmp_path / name for name in "ba"}, out)
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("train.00000.jsonl.gz", "train.00001.jsonl"),
+        *("validation.00000.jsonl.gz", "validation.00001.jsonl"),
+    ]
+    assert list(read_split(out, "validation")) == ["validation of a", "validation of b"]
+
+
+def test_a_filter_keeps_the_sources_that_it_names(text: Path, here: Child) -> None:
+    for path in text.iterdir():
+        lines = [json.dumps({"text": "long enough", "source": of}) for of in ("a", "b", "a")]
+        path.write_text("\n".join(lines) + "\n")
+    job = a_job("filter", text)
+    passing = {"least_characters": None, "most_characters": None, "matching": None}
+    job = replace(job, config={**passing, "sources": ["b"]})
+    shard_jobs.make("filter", job, here, map, map)
+    assert len(list(read_split(Path(job.out), "train"))) == 5
+    report = json.loads((Path(job.out) / "report.json").read_bytes())
+    assert report["left_out"] == {"of a source that is not one of sources": 14}
+    assert report["sources"]["a"]["kept_documents"] == 0
 
 
 def digest(job: Job) -> str:
