@@ -161,6 +161,16 @@ def test_any_number_of_workers_makes_the_same_bytes(
         assert digests.sha256(digests.digests(Path(job.out))) == at_once
 
 
+def test_what_a_killed_fetch_left_in_the_store_is_not_read(
+    take: Take, store: Store, tmp_path: Path
+) -> None:
+    fetched = corpora.fetch(store, "web@1", corpus(), tmp_path)
+    place = store.local(f"corpora/{fetched.sha256}") / "files/b"
+    (place / ".0.jsonl.0123456789ab.tmp").write_text("{")
+    assert len(documents(take(), "train")) > 60
+    assert corpora.damaged(store, fetched.sha256) == []
+
+
 def test_unusable_documents_are_counted_up_to_a_bound_and_then_refused(
     take: Take, raw: Path
 ) -> None:
