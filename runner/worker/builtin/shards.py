@@ -43,8 +43,8 @@ def corpus_files(folder: Path) -> dict[str, Path]:
     """{path within the corpus: file}, in order, of a corpus that the store keeps in `folder`: those
     of its list, as a fetch that was killed may have left others. Raises Refused and ValueError."""
     said = untrusted_files.read(folder.resolve() / FILES_OF, MAX_LIST) or b"{}"
-    paths = sorted(bounds.parse(digests.FILES, said, MAX_LIST))
-    return {path: folder / "files" / path for path in paths}
+    files = bounds.parse(digests.FILES, said, MAX_LIST)
+    return {path: folder / "files" / path for path in sorted(files)}
 
 
 def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
