@@ -60,7 +60,6 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         differing=arm_settings.differing(flat.values()),
         columns=MAX_COLUMNS,
         value=lambda arm, name: flat[arm].get(name, format.UNKNOWN),
-        peak=plan.kinds[plan.resources.kind].peak_flops * plan.resources.count,
         lines=lambda arm: _arm_lines(arms[arm]),
         level=next((one.level for one in record.forecasts.values()), 0.0),
         not_forecast=_not_forecast(record),

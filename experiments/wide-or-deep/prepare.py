@@ -5,7 +5,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-HELD_OUT = 10  # one document in so many is for validation
+HELD_OUT = 10  # each tenth document is for validation
 
 
 def documents(config: dict[str, int], inputs: dict[str, Path], out: Path) -> None:

@@ -30,10 +30,12 @@ def command(
         "experiments"
     ),
 ) -> None:
-    """Write a first experiment: `plain` without code, `hackable` with a model to edit."""
+    """Write a first experiment: `plain` without code, `hackable` with a model to edit, `datashop`
+    with a text to choose from."""
     known = starters()
     if starter not in known:
-        listed = " and ".join(f"`{one}`" for one in known)
+        *but_last, last = (f"`{one}`" for one in known)
+        listed = f"{', '.join(but_last)} and {last}"
         stop(f"there is no starter `{starter}`; there are {listed}{near(starter, known)}")
     if not re.fullmatch(NAME, name):
         better = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:80]

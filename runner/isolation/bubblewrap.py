@@ -30,6 +30,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.config.memory import size
 from runner.isolation import cgroups, resource_watch, seccomp
 from runner.isolation.resource_watch import USUAL as USUAL
 from runner.isolation.resource_watch import Hidden
@@ -232,9 +233,9 @@ def _held(limits: Limits, controllers: Iterable[str]) -> str:
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
     unfiltered = "" if seccomp.program() else ", system calls not filtered"
     return (
-        f"{version()}, no network{unfiltered}; limits: memory {limits.most_memory()} B {memory}, "
-        f"tasks {limits.tasks} {tasks}, file {limits.file} B by the kernel, "
-        f"written {limits.written} B watched, "
+        f"{version()}, no network{unfiltered}; limits: memory {size(limits.most_memory())} "
+        f"{memory}, {limits.tasks} processes {tasks}, a file {size(limits.file)} by the kernel, "
+        f"written {size(limits.written)} watched, "
         f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
     )
 

@@ -57,7 +57,7 @@ def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path
             text=True,
         ).stdout
     )  # and not this checkout
-    for starter in ("plain", "hackable"):
+    for starter in ("plain", "hackable", "datashop"):
         regatta("new", starter, "--from", starter)
         regatta("plan", f"experiments/{starter}")
     small = tmp_path / "experiments/small/experiment.yaml"

@@ -49,10 +49,35 @@ def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("old", "now"),
+    [
+        ('rule: "^[A-Z]', 'rule: "^[a-z]'),
+        ('rule: "^[A-Z][a-z]+ [a-z]"', 'ask: {prompt: "Is this good?\\n{example}", model: m, '
+         "max_tokens: 9000000, max_dollars: 2}"),
+    ],
+)  # fmt: skip
+def test_after_another_rule_or_prompt_only_what_depends_on_the_labels_runs_again(
+    here: Path, old: str, now: str
+) -> None:
+    new("shop", "--from", "datashop")
+    before = planner.plan_folder(here / "shop").steps
+    declared = here / "shop" / "experiment.yaml"
+    assert old in declared.read_text()
+    declared.write_text(declared.read_text().replace(old, now))
+    after = planner.plan_folder(here / "shop").steps
+    changed = {name for name in before if before[name].fingerprint != after[name].fingerprint}
+    chosen = {f"anneal/chosen,seed={seed}" for seed in range(3)}
+    assert (
+        changed == {"labels", "scores", "chosen", "chosen-tokens", "evaluate", "compare"} | chosen
+    )
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["mine", "--from", "hackble"],
-         "no starter `hackble`; there are `hackable` and `plain`; did you mean `hackable`?"),
+         "no starter `hackble`; there are `datashop`, `hackable` and `plain`; did you mean "
+         "`hackable`?"),
         (["My Idea!"], "`My Idea!` is not a valid name; use a–z, 0–9, `_` and `-`; how "
          "about `my-idea`?"),
         (["../mine"], "`../mine` is not a valid name"),
