@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from runner.schema import metrics
 
@@ -86,10 +84,17 @@ def _score(
     return metrics.score(float(of(None)[0]), count, error, chance)
 
 
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^(−x)), without overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
 def platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
     """(slope, offset) of the probability sigmoid(slope · score + offset), after Platt (1999):
     fitted to targets (n + 1) / (n + 2), which keep it off 0 and 1. The slope is never negative, so
     that probabilities have the order of the scores."""
+    from scipy.optimize import minimize  # slow to import, and scoring needs none of it
+
     up, down = int(positive.sum()), int((~positive).sum())
     target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
     wide = float(np.std(scores)) or 1.0
@@ -97,7 +102,7 @@ def platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
 
     def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
         z = at[0] * scaled + at[1]
-        rest = expit(z) - target
+        rest = sigmoid(z) - target
         return float(np.mean(np.logaddexp(0, z) - target * z)), np.array(
             [np.mean(rest * scaled), np.mean(rest)]
         )
