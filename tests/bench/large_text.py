@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from runner.spec.step_types import BUILT_IN
+from runner.spec.selection_steps import Classify, Label, Select
+from runner.spec.step_types import BUILT_IN, TEXT
 from runner.store import digests
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.store.scratch_paths import RECEIPT
@@ -53,8 +54,12 @@ STEPS: dict[str, dict[str, Any]] = {
         "rules": ("gopher/words", "c4/curly_bracket"),
     },
     "dedup": {"similarity": 0.8, "alarm_above": 1.0},
+    "label": Label(documents=2000, rule=r"\bcfc\b").model_dump(mode="json"),
+    "classify": Classify().model_dump(mode="json"),
+    "select": Select(fraction=0.5).model_dump(mode="json"),
     "tokenize": {"source": None, "tokenizer": "bpe", "vocab_size": 512, "sha256": {}},
 }
+BESIDE = {"classify": {"labels": "label"}, "select": {"scores": "classify"}}  # the text
 
 
 def documents(size: int, seed: int) -> Iterator[str]:
@@ -128,7 +133,7 @@ class Processes:
         (Path(job.scratch) / RECEIPT).write_text("{}")
 
 
-def step(do: str, text: Path, folder: Path, processes: Processes, workers: int) -> Path:
+def step(do: str, inputs: dict[str, str], folder: Path, processes: Processes, workers: int) -> Path:
     """Make a step; after each loss another maker goes on. Returns its output."""
     for generation in range(1, 10_000):
         out = folder / f"{generation}-maker"
@@ -138,7 +143,7 @@ def step(do: str, text: Path, folder: Path, processes: Processes, workers: int) 
         job = Job(
             function=BUILT_IN[do].function,
             config=STEPS[do],
-            inputs={"text": str(text)},
+            inputs={**inputs},
             out=str(out),
             scratch=str(scratch),
             code="",
@@ -157,13 +162,16 @@ def step(do: str, text: Path, folder: Path, processes: Processes, workers: int) 
 
 
 def through(text: Path, folder: Path, processes: Processes, workers: int) -> dict[str, str]:
-    """{step: the digest of its output} of all steps, each of which takes the one before."""
-    found = {}
+    """{step: the digest of its output} of all steps, each of which takes the last text."""
+    found, made = dict[str, str](), dict[str, Path]()
     for do in STEPS:
-        text = step(do, text, folder / do, processes, workers)
-        found[do] = digests.sha256(digests.digests(text))
+        inputs = {key: str(made[of]) for key, of in BESIDE.get(do, {}).items()}
+        out = step(do, {"text": str(text), **inputs}, folder / do, processes, workers)
+        made[do] = out
+        text = out if BUILT_IN[do].makes == TEXT else text
+        found[do] = digests.sha256(digests.digests(out))
         if do == "dedup":
-            report = json.loads((text / "report.json").read_text())
+            report = json.loads((out / "report.json").read_text())
             print(json.dumps(report["left_out"] | report["counted"]), flush=True)
     return found
 
