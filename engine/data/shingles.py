@@ -12,6 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import chain
 
 import numpy as np
 import rensa
@@ -157,7 +158,8 @@ def bands(values: np.ndarray, counts: Counts) -> np.ndarray:
     Texts that share one are proposed as similar. Each has a shingle at least."""
     ends = np.append(0, np.cumsum(counts)).astype(np.uint64)
     matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(values, ends, BANDS * ROWS, SEED)
-    rows = np.array(matrix.to_rows(), np.uint64).reshape(-1, BANDS, ROWS)
+    flat = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint32)
+    rows = flat.reshape(-1, BANDS, ROWS)
     found = np.zeros(rows.shape[:2], np.uint64)
     for row in range(ROWS):
         found = (found ^ (found >> np.uint64(32))) * ODD + rows[:, :, row]

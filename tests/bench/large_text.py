@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from runner.spec.selection_steps import Classify, Label, Select
 from runner.spec.step_types import BUILT_IN, TEXT
 from runner.store import digests
@@ -63,21 +65,20 @@ BESIDE = {"classify": {"labels": "label"}, "select": {"scores": "classify"}}  # 
 def documents(size: int, seed: int) -> Iterator[str]:
     """Texts of `size` bytes together: of 20 to 2,000 words, each tenth one an earlier one with a
     word or two replaced."""
-    chosen = random.Random(seed)
-    vocabulary = [f"{hashlib.md5(b'%d' % n).hexdigest()[: 3 + n % 6]}" for n in range(VOCABULARY)]
+    chosen = np.random.default_rng(seed)
+    vocabulary = [hashlib.md5(b"%d" % n).hexdigest()[: 3 + n % 6] for n in range(VOCABULARY)]
     earlier, written = list[list[str]](), 0
     while written < size:
         if earlier and chosen.random() < 0.1:
-            words = list(chosen.choice(earlier))
-            for _ in range(2):
-                words[chosen.randrange(len(words))] = chosen.choice(vocabulary)
+            words = list(earlier[int(chosen.integers(len(earlier)))])
+            for at in chosen.integers(len(words), size=2):
+                words[at] = vocabulary[int(chosen.integers(VOCABULARY))]
         else:
             count = int(20 * 100 ** chosen.random())
-            words = [vocabulary[int(VOCABULARY * chosen.random() ** 3)] for _ in range(count)]
+            drawn = (VOCABULARY * chosen.random(count) ** 3).astype(int)
+            words = [vocabulary[at] for at in drawn.tolist()]
             if len(earlier) < 1000:
                 earlier.append(words)
-            elif chosen.random() < 0.01:
-                earlier[chosen.randrange(1000)] = words
         text = " ".join(words)
         written += len(text) + 1
         yield text
@@ -195,7 +196,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.place) as place:
         folder = Path(place)
         generate(folder / "text", int(options.gigabytes * 1e9))
-        plain, killing = Processes(), Processes(seed=0, share=0.05, after=10)
+        plain, killing = Processes(), Processes(seed=0, share=0.2, after=5)
         made = {}
         for key, processes in (("seconds", plain), ("seconds_killed", killing)):
             began = time.monotonic()

@@ -3,7 +3,7 @@ Labelled documents are split 80/10/10 by a hash of their identity: to learn from
 into probabilities, and to test."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -68,18 +68,22 @@ def measured(
     return {metric: one for metric, one in found.items() if one}
 
 
+def resamples(count: int, seed: int) -> Iterator[np.ndarray]:
+    """Weights of so many documents in the resamples of the bootstrap, some resamples at a time:
+    (resamples, documents) float64."""
+    random, each = np.random.default_rng(seed), max(1, _AT_ONCE // count)
+    for start in range(0, RESAMPLES, each):
+        size = min(each, RESAMPLES - start)
+        yield random.multinomial(count, np.full(count, 1 / count), size).astype(np.float64)
+
+
 def _score(
     of: Callable[[np.ndarray | None], np.ndarray],
     count: int,
     seed: int,
     chance: float | None = None,
 ) -> metrics.Score | None:
-    random = np.random.default_rng(seed)
-    found, each = list[np.ndarray](), max(1, _AT_ONCE // count)
-    for start in range(0, RESAMPLES, each):
-        size = min(each, RESAMPLES - start)
-        drawn = random.multinomial(count, np.full(count, 1 / count), size)
-        found.append(of(drawn.astype(np.float64)))
+    found = [of(weights) for weights in resamples(count, seed)]
     error = float(np.nanstd(np.concatenate(found), ddof=1))
     return metrics.score(float(of(None)[0]), count, error, chance)
 
