@@ -21,7 +21,7 @@ test: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest $(TWO) $(STORIES:%=tests/system/scenarios/test_%.py) tests/unit
 
 test-all: .venv/ready-for-tests bubblewrap
-	REGATTA_EXAMPLES=5 $(BIN)/pytest $(TWO) -m 'not slow and not browser'
+	REGATTA_EXAMPLES=3 $(BIN)/pytest $(TWO) -m 'not slow and not browser'
 
 test-long: .venv/ready-for-tests
 	$(BIN)/pytest -m long

@@ -50,7 +50,7 @@ WHATS = {
     "accuracy": What("", "", "higher", "share of right answers"),
     "accuracy_norm": What(
         *("", "", "higher", "share of right answers"),
-        ", if the answer is the choice with the highest probability per byte",
+        ", where the model answers with the choice that has the highest probability per byte",
     ),
     "exact_match": What("", "", "higher", "share of answers that match exactly"),
     "pass_at_1": What("", "", "higher", "share of functions solved by one solution"),

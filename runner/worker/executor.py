@@ -291,9 +291,8 @@ def make(
     if step.inputs:
         receipt[READ] = read_by(store, step, steps)
     folder = planner.kept_folder(step)
-    kept: dict[str, str | dict[str, str]] = {}
-    if folder and (step.do != "label" or store.list(folder)):  # it says itself what is missing
-        kept = {KEPT: str(store.fetch(folder))}
+    is_kept = folder and (step.do != "label" or store.list(folder))  # it says what is missing
+    kept: dict[str, str | dict[str, str]] = {KEPT: str(store.fetch(folder))} if is_kept else {}
 
     def build(out: Path) -> None:
         scratch = scratch_of(out)
