@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from engine.data.arrays import MANIFEST
 from runner.history.step_runs import UNBELIEVED, file_of
 from runner.lib import bounds
 from runner.schema.record import Plan
 from runner.store.store import Store
+
+MANIFEST = "manifest.json"  # of a token store; `engine.data.arrays` would import TensorStore
 
 
 def told(store: Store, plan: Plan) -> Iterator[str]:

@@ -4,7 +4,7 @@ Bands only propose a pair. The shingles of both documents decide, and a document
 with documents that are kept. So of a chain in which A resembles B and B resembles C, but A does not
 resemble C, both A and C are kept: nothing is left out because of a document that is left out.
 
-The first in order is kept. Besides the sketches, this needs some 150 bytes of memory per document;
+The first in order is kept. Besides the sketches, this needs some 300 bytes of memory per document;
 what would need more is in files below `aside`.
 """
 
