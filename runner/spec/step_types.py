@@ -94,7 +94,7 @@ CLASSIFIED = OverShards(
 )
 SELECTED = OverShards(
     "runner.worker.builtin.select:keep_shards",
-    "runner.worker.builtin.texts:join",
+    "runner.worker.builtin.select:join",
     first="runner.worker.builtin.select:mark",
 )
 DECONTAMINATED = OverShards(

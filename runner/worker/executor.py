@@ -290,9 +290,10 @@ def make(
     receipt: dict[str, str] = {}
     if step.inputs:
         receipt[READ] = read_by(store, step, steps)
-    folder = planner.kept_folder(step) or ""
-    is_kept = folder and (step.do != "label" or store.list(folder))  # it says what is missing
-    kept: dict[str, str | dict[str, str]] = {KEPT: str(store.fetch(folder))} if is_kept else {}
+    folder = planner.kept_folder(step)
+    kept: dict[str, str | dict[str, str]] = {}
+    if folder and (step.do != "label" or store.list(folder)):  # it says what is missing
+        kept = {KEPT: str(store.fetch(folder))}
 
     def build(out: Path) -> None:
         scratch = scratch_of(out)
