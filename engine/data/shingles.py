@@ -12,6 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import chain
 
 import numpy as np
 import rensa
@@ -30,9 +31,15 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 def normalised(text: str) -> str:
     """The text in Unicode's form NFC, in lower case, and with one space between words."""
     text = unicodedata.normalize("NFC", text).casefold()
-    if len(text) > PIECE:  # a list of all its words would take ten times its memory
-        return SPACE.sub(" ", text).strip()
-    return " ".join(text.split())
+    if len(text) <= PIECE:
+        return " ".join(text.split())
+    parts = [""]  # a list of all words would take ten times the memory of the text
+    for start in range(0, len(text), PIECE):
+        part = SPACE.sub(" ", text[start : start + PIECE])
+        part = part.removeprefix(" ") if parts[-1].endswith(" ") else part
+        if part:
+            parts.append(part)
+    return "".join(parts).strip()
 
 
 def digest(normal: str) -> bytes:
@@ -66,13 +73,13 @@ def words(normals: Sequence[str]) -> tuple[np.ndarray, Counts]:
     """The words of normalised texts, without punctuation, as 32-bit hashes: uint32, [words of all
     texts]; and how many each text has."""
     ends = np.cumsum([len(normal) + 1 for normal in normals])
-    hashes, places = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
+    hashes, counts = [np.empty(0, np.uint32)], np.zeros(len(normals), np.int64)
     for start, piece in _pieces("\n".join(normals)):
         starts, found = _hashed(piece)
-        places.append(start + starts)
+        owners = np.searchsorted(ends, start + starts, side="right")
+        counts += np.bincount(owners, minlength=len(normals))
         hashes.append(found)
-    owners = np.searchsorted(ends, np.concatenate(places), side="right")
-    return np.concatenate(hashes), np.bincount(owners, minlength=len(normals))
+    return np.concatenate(hashes), counts
 
 
 def _hashed(text: str) -> tuple[np.ndarray, np.ndarray]:
@@ -108,8 +115,10 @@ def shingles(hashes: np.ndarray, count: int = SHINGLE) -> np.ndarray:
         hashes = np.pad(hashes, (0, count - len(hashes)))
     long, total = hashes.astype(np.uint64), max(0, len(hashes) - count + 1)
     found = np.zeros(total, np.uint64)
-    for at in range(count):
-        found = (found ^ (found >> np.uint64(32))) * ODD + long[at : at + total]
+    for at in range(count):  # in place: a text may have millions of words
+        found ^= found >> np.uint64(32)
+        found *= ODD
+        found += long[at : at + total]
     return mixed(found)
 
 
@@ -117,6 +126,9 @@ def shingles_of_each(
     hashes: np.ndarray, counts: Counts, count: int = SHINGLE
 ) -> tuple[np.ndarray, Counts]:
     """The same for several texts, whose words `words` gave; and how many each has."""
+    if len(counts) == 1:
+        alone = shingles(hashes, count)
+        return alone, np.array([len(alone)])
     padded = np.zeros(len(hashes) + len(counts) * (count - 1), np.uint64)  # after each text
     padded[np.arange(len(hashes)) + np.repeat(np.arange(len(counts)), counts) * (count - 1)] = (
         hashes
@@ -133,9 +145,12 @@ def shingles_of_each(
 
 def mixed(values: np.ndarray) -> np.ndarray:
     """Other values, in which every bit depends on every bit (SplitMix64's finaliser)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    values = values ^ (values >> np.uint64(30))
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
 
 
 def bands(values: np.ndarray, counts: Counts) -> np.ndarray:
@@ -143,7 +158,8 @@ def bands(values: np.ndarray, counts: Counts) -> np.ndarray:
     Texts that share one are proposed as similar. Each has a shingle at least."""
     ends = np.append(0, np.cumsum(counts)).astype(np.uint64)
     matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(values, ends, BANDS * ROWS, SEED)
-    rows = np.array(matrix.to_rows(), np.uint64).reshape(-1, BANDS, ROWS)
+    flat = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint32)
+    rows = flat.reshape(-1, BANDS, ROWS)
     found = np.zeros(rows.shape[:2], np.uint64)
     for row in range(ROWS):
         found = (found ^ (found >> np.uint64(32))) * ODD + rows[:, :, row]

@@ -108,4 +108,6 @@ def pooled(plan: record.Plan) -> str:
     if len(plan.seeds) == 1:
         return f"each score is of the one seed {seeds}"
     each = f"each score is the mean over the seeds {seeds}"
-    return f"{each}; each difference is between two runs with the same seed"
+    return (
+        f"{each}, and a difference is the mean of the differences between runs with the same seed"
+    )

@@ -41,7 +41,7 @@ from runner.cli.steps import app as steps_app
 from runner.cli.store import app as store_app
 from runner.execution import aliases, git_source
 from runner.execution.lifecycle import Facts
-from runner.history import overhead, provenance
+from runner.history import overhead, provenance, token_counts
 from runner.history.execution_index import Past
 from runner.lib import format
 from runner.lib.untrusted_files import printable
@@ -145,6 +145,7 @@ def _show_plan(
         past.spread(planned) if past else None,
         past.spreads(planned, predictions) if past else {},
     )
+    told += token_counts.told(opened, planned) if opened else ()
     besides = overhead.learned(opened)
     out.print(terminal.plan_view(planned, Group(*held, *told), stands, besides))
     if opened:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.data.conversations import conversations
-from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
+from engine.data.lab_texts import SHIPPED, BadText, Text, read_file, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
 from runner.lib.problems import near
@@ -73,6 +73,7 @@ def planned(
         try:
             config = _with_prompts(folder, node, _with_source(texts, node))
             config = _with_corpus(graph, name, config)
+            config = _with_tokenizer(folder, node, config)
             config = _with_tasks(folder, config, node)
         except task_items.BadTask as error:
             complaints.say(graph.place(name, ("config", error.field)), str(error))
@@ -174,11 +175,19 @@ def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, A
     return {**config, "found": found}
 
 
+def _with_tokenizer(folder: Path, node: Node, config: dict[str, Any]) -> dict[str, Any]:
+    """A step's configuration; if it names a tokenizer's file, with its digest. Raises BadText."""
+    if node.do != "tokenizer" or node.unread:
+        return config
+    content = read_file(config["file"], folder)
+    return {**config, "sha256": hashlib.sha256(content).hexdigest()}
+
+
 def files_of(node: Node) -> list[str]:
     """The files of the experiment's folder, other than code, that a step's configuration names."""
     if node.do in TASKED:
         return [task for task in node.config.get("tasks", ()) if is_file(task)]
-    file = node.config.get("file") if node.do == "generate" else None
+    file = node.config.get("file") if node.do in ("generate", "tokenizer") else None
     if node.do == "tokenize" and not is_known(node.config.get("source")):
         file = node.config["source"]
     return [] if file is None else [file]
@@ -257,9 +266,11 @@ def _private(nodes: Mapping[str, Node]) -> set[str]:
 def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without what does not affect the output: how often training saves, how it
     is computed except `dtype` (which changes more than the order of sums), and the file name of a
-    text that its digests identify."""
+    text or a tokenizer that its digests identify."""
     if node.do in SOURCED and not is_known(config["source"]):
         return {**config, "source": OWN_TEXT}
+    if node.do == "tokenizer":
+        return {key: of for key, of in config.items() if key != "file"}
     if node.do != "train":
         return config
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from engine.config.schema import DataConfig
-from engine.data.lab_texts import BadText, Text
+from engine.data.lab_texts import BadText, Text, read_file
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
 from runner.lib.paths import LAB
@@ -35,7 +35,7 @@ from runner.schema.record import (
 from runner.spec import declaration, ladder
 from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
-from runner.spec.step_types import SOURCED, TASKED
+from runner.spec.step_types import SOURCED, TASKED, TOKENIZER_FILE
 from runner.store.store import Store
 
 FETCHED = ("corpus", "import")  # steps that read what an operator has fetched into the store
@@ -279,6 +279,8 @@ def _text_digests(step: PlannedStep) -> dict[str, str]:
     """{file in that folder: SHA-256}."""
     if step.do in SOURCED and not is_known(step.config["source"]):
         return dict(step.config["sha256"])
+    if step.do == "tokenizer":
+        return {TOKENIZER_FILE: step.config["sha256"]}
     files = step.config["files"] if step.do in TASKED else {}
     return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()}
 
@@ -288,6 +290,8 @@ def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
     if step.do in SOURCED:
         text = planned_steps.text(folder, step.config["source"])
         return {"train": text.train, "validation": text.validation}
+    if step.do == "tokenizer":
+        return {TOKENIZER_FILE: read_file(step.config["file"], folder)}
     files = step.config["files"]
     return {
         f"{name_of(task)}{FILE}": task_sources.content(task, folder, step.config["items"])

@@ -6,6 +6,7 @@ opens. What was copied before a fetch was killed stays, and the next one goes on
 
 The digest is over paths, sizes and digests of all files, as that of a step's output."""
 
+import fcntl
 import hashlib
 import itertools
 import json
@@ -187,24 +188,24 @@ def fetch(
     `where` is below `root`. Raises CorpusError if it cannot, or if the files are others than those
     that the registry names; and StoreError."""
     draft = backends.cache() / "corpora" / _key(name, corpus.where)
-    with _explained(name, corpus):
-        origin = _origin(corpus, root)
-        found = origin.files()
-        if not found:
-            raise CorpusError(f"{name}: no file there is one of its `files`{_to_install(corpus)}")
-        files = _copied(origin, found, draft, progress)
-    sha256 = digests.sha256(files)
-    if corpus.fetched and sha256 != corpus.fetched.sha256:
-        raise CorpusError(_others(store, name, corpus.fetched, files) + _to_install(corpus))
-    place = corpora.folder(sha256)
-    store.upload_folder(f"{place}/files", draft / "files")
-    store.create(f"{place}/{FILES_OF}", digests.listed(files))
-    if wrong := damaged(store, sha256):
-        raise CorpusError(f"{name}: the store has other bytes of {first_of(wrong, MAX_NAMED)}")
-    shutil.rmtree(draft)
-    return Fetched(
-        sha256=sha256, files=len(files), bytes=sum(file.bytes for file in files.values())
-    )
+    with _alone(draft, name):
+        with _explained(name, corpus):
+            origin = _origin(corpus, root)
+            found = origin.files()
+            if not found:
+                raise CorpusError(f"{name}: no file there is one of its `files`{_install(corpus)}")
+            files = _copied(origin, found, draft, progress)
+        sha256 = digests.sha256(files)
+        if corpus.fetched and sha256 != corpus.fetched.sha256:
+            raise CorpusError(_others(store, name, corpus.fetched, files) + _install(corpus))
+        place = corpora.folder(sha256)
+        store.upload_folder(f"{place}/files", draft / "files")
+        store.create(f"{place}/{FILES_OF}", digests.listed(files))
+        if wrong := damaged(store, sha256):
+            raise CorpusError(f"{name}: the store has other bytes of {first_of(wrong, MAX_NAMED)}")
+        shutil.rmtree(draft)
+    size = sum(file.bytes for file in files.values())
+    return Fetched(sha256=sha256, files=len(files), bytes=size)
 
 
 def is_there(store: Store, sha256: str) -> bool:
@@ -226,11 +227,31 @@ def files_of(store: Store, sha256: str) -> dict[str, FileDigest]:
 
 
 def damaged(store: Store, sha256: str) -> list[str]:
-    """The files in the store that are missing, too many, or not the fetched ones. Reads all of
-    them. Raises CorpusError and StoreError."""
+    """The files in the store that are missing or are not the fetched ones. Reads all of them.
+    Raises CorpusError and StoreError."""
     wanted = files_of(store, sha256)
-    found = digests.digests(store.fetch(corpora.folder(sha256)) / "files")
-    return sorted(x for x in wanted.keys() | found.keys() if wanted.get(x) != found.get(x))
+    folder = store.fetch(corpora.folder(sha256)) / "files"
+    return [path for path, of in sorted(wanted.items()) if _digest(folder / path) != of]
+
+
+def _digest(path: Path) -> FileDigest | None:
+    try:
+        return digests.digest(path)
+    except OSError:
+        return None
+
+
+@contextmanager
+def _alone(draft: Path, name: str) -> Iterator[None]:
+    """Refuses a second fetch of the same corpus on this machine. Raises CorpusError."""
+    draft.mkdir(parents=True, exist_ok=True)
+    with draft.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            words = f"{name} is being fetched by another process of this machine"
+            raise CorpusError(f"{words}; wait for it") from error
+        yield
 
 
 def _copied(
@@ -308,9 +329,9 @@ def _explained(name: str, corpus: Corpus) -> Iterator[None]:
     except Exception as error:
         raise CorpusError(
             f"{name} could not be fetched from {corpus.where}: {first_line(error)}; what was "
-            f"copied stays, so fetch it again{_to_install(corpus)}"
+            f"copied stays, so fetch it again{_install(corpus)}"
         ) from error
 
 
-def _to_install(corpus: Corpus) -> str:
+def _install(corpus: Corpus) -> str:
     return f" (it is part of a package: apt-get install {corpus.package})" if corpus.package else ""

@@ -16,7 +16,7 @@ def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
 
 
 RECEIPT = {
-    "affinity": "CPU cores used",
+    "affinity": "numbers of the CPU cores used",
     "code_sha256": "SHA-256 of Regatta's code",
     "environment": "environment variables",
     "options": "JAX options",

@@ -27,7 +27,7 @@ FILES = {  # of each format, by default
     "text": ("**/*.txt",),
 }
 FILES_OF = "files.json"  # the list of a corpus's files in the store
-MAX_LIST = 64 << 20  # bytes of it
+MAX_LIST = 32 << 20  # bytes of it
 FIELDS = ("text", "id", "url", "source", "licence")  # of a document
 
 

@@ -29,8 +29,6 @@ BPB = "eval/bpb"
 OUTPUT_NORM = "weights/output_norm"  # Frobenius norm of the output matrix of the lab's Decoder
 AUC, CALIBRATION = "labels/auc", "labels/calibration"
 MEASURED = "measured.json"  # in the output of a step of the lab that measures models
-ALONE = (BPB, OUTPUT_NORM, AUC, CALIBRATION)  # whose names have no part that varies
-
 CURVES = "curves.json"  # in the output of an `evaluate` step: {label: {step: score of `BPB`}}
 
 Direction = Literal["lower", "higher"]
@@ -52,7 +50,7 @@ WHATS = {
     "accuracy": What("", "", "higher", "share of right answers"),
     "accuracy_norm": What(
         *("", "", "higher", "share of right answers"),
-        ", if the answer is the choice with the highest probability per byte",
+        ", where the model answers with the choice that has the highest probability per byte",
     ),
     "exact_match": What("", "", "higher", "share of answers that match exactly"),
     "pass_at_1": What("", "", "higher", "share of functions solved by one solution"),
@@ -167,16 +165,22 @@ def of_part(part: str, what: str = "bpb") -> str:
 
 
 def never(metric: str) -> str:
-    """Why no step of the lab could measure this metric, with the near miss; empty if one might."""
+    """Why no step of the lab could measure this metric of a trained model, with the near miss;
+    empty if one might."""
+    if metric in (AUC, CALIBRATION):
+        return (
+            f"`{metric}` is measured of a classifier, and a prediction is about trained models; "
+            "the step `compare` shows the difference of classifiers"
+        )
     family, *between, last = metric.split("/")
     of_tasks = [name for name in WHATS if name not in ("auc", "calibration")]
     whats = of_tasks if family == "task" else ("bpb", "loss") if between else ("bpb",)
-    if metric in ALONE or (between and family in ("eval", "task") and last in whats):
+    if metric in (BPB, OUTPUT_NORM) or (between and family in ("eval", "task") and last in whats):
         return ""
-    known = ["/".join((family, *between, name)) for name in whats] + [*ALONE]
+    known = ["/".join((family, *between, name)) for name in whats] + [BPB, OUTPUT_NORM]
     meant = near(metric, known) or (
         f"; it measures {BPB}, eval/<part>/bpb of a mixture's part, task/<name>/<what> of a "
-        f"benchmark, {OUTPUT_NORM}, and {AUC} and {CALIBRATION} of a classifier"
+        f"benchmark, and {OUTPUT_NORM}"
     )
     return f"the lab measures no `{metric}`{meant}"
 

@@ -56,8 +56,8 @@ class Tokenize(Config):
     )
     tokenizer: Literal["byte", "bpe", "given"] = Field(
         default="byte",
-        description="a token is a byte; a byte-level BPE trained on the spot; or that of the token "
-        "store or the imported model that is the input `tokenizer`",
+        description="a token is a byte; a byte-level BPE trained on the spot; or that of the input "
+        "`tokenizer`: a token store, an imported model or a `tokenizer` step",
     )
     vocab_size: Count | None = Field(
         default=None, validate_default=True, description="bpe only: most tokens it may have"
@@ -94,6 +94,22 @@ class Tokenize(Config):
         if kind == "given" and size is not None:
             raise refusal("the given tokenizer has its own vocab_size; remove this one")
         return size
+
+
+class GivenTokenizer(Config):
+    """Takes a tokenizer from a file of the experiment's folder."""
+
+    file: str = Field(
+        default="tokenizer.json",
+        min_length=1,
+        description="as Hugging Face's `tokenizers` writes it",
+    )
+    end_of_document: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the token after each document, such as </s>; none if left out",
+    )
+    sha256: str | None = Field(default=None, description="of the file; filled in by the plan")
 
 
 class Mix(Config):

@@ -77,7 +77,12 @@ class Graph:
 
     def source(self, node: str) -> Path:
         """Where the declaration names what a node reads: a text, a corpus, prompts, or tasks."""
-        keys = {"generate": "file", "corpus": "corpus", **dict.fromkeys(TASKED, "tasks")}
+        keys = {
+            "generate": "file",
+            "corpus": "corpus",
+            "tokenizer": "file",
+            **dict.fromkeys(TASKED, "tasks"),
+        }
         return self.place(node, ("config", keys.get(self.nodes[node].do, "source")))
 
 

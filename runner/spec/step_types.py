@@ -17,7 +17,7 @@ from runner.spec import benchmarks
 from runner.spec.benchmarks import Benchmark, Decontaminate
 from runner.spec.conversation_steps import Conversations
 from runner.spec.corpus_steps import CorpusText
-from runner.spec.data_steps import Extract, Filter, Join, Map, Mix, Tokenize
+from runner.spec.data_steps import Extract, Filter, GivenTokenizer, Join, Map, Mix, Tokenize
 from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
 from runner.spec.selection_steps import Classify, Label, Select
@@ -43,6 +43,7 @@ IMPORTED, EXPORTED = "an imported model", "an exported model"
 COMPARISON = "a comparison"
 TASK_SCORES = "scores of tasks"
 ATTRIBUTES, LABELS = "attributes of a text", "labelled documents"
+TOKENIZER = "a tokenizer"
 STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
@@ -50,6 +51,7 @@ MODELS = (MODEL, IMPORTED)
 TASKED = ("benchmark", "decontaminate")  # steps whose configuration may name tasks
 KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
+TOKENIZER_FILE = "tokenizer.json"  # in what the store keeps for a `tokenizer` step
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
@@ -92,7 +94,7 @@ CLASSIFIED = OverShards(
 )
 SELECTED = OverShards(
     "runner.worker.builtin.select:keep_shards",
-    "runner.worker.builtin.texts:join",
+    "runner.worker.builtin.select:join",
     first="runner.worker.builtin.select:mark",
 )
 DECONTAMINATED = OverShards(
@@ -111,8 +113,11 @@ BUILT_IN = {
     "tokenize": BuiltIn(
         *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
         inputs={},
-        optional={"text": (TEXT,), "tokenizer": (TOKENS, IMPORTED)},
+        optional={"text": (TEXT,), "tokenizer": (TOKENS, IMPORTED, TOKENIZER)},
         over=ENCODED,
+    ),
+    "tokenizer": BuiltIn(
+        "runner.worker.builtin.tokens:take_tokenizer", GivenTokenizer, TOKENIZER, inputs={}
     ),
     "filter": BuiltIn(
         *("runner.worker.builtin.texts:filter_documents", Filter, TEXT),

@@ -287,12 +287,10 @@ def make(
     step, kind = steps[name], kinds[steps[name].resources.kind]
     # The supervisor of a step with many shards holds its unused cores, but no GPU.
     one = mapper if kind.ray_gpus else map
-    receipt: dict[str, str] = {}
-    if step.inputs:
-        receipt[READ] = read_by(store, step, steps)
+    receipt = {READ: read_by(store, step, steps)} if step.inputs else {}
     folder = planner.kept_folder(step)
     kept: dict[str, str | dict[str, str]] = {}
-    if folder and (step.do != "label" or store.list(folder)):  # it says itself what is missing
+    if folder and (step.do != "label" or store.list(folder)):  # it says what is missing
         kept = {KEPT: str(store.fetch(folder))}
 
     def build(out: Path) -> None:

@@ -19,7 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from runner.spec.step_types import BUILT_IN
+import numpy as np
+
+from runner.spec.selection_steps import Classify, Label, Select
+from runner.spec.step_types import BUILT_IN, TEXT
 from runner.store import digests
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.store.scratch_paths import RECEIPT
@@ -51,28 +54,31 @@ STEPS: dict[str, dict[str, Any]] = {
         "rules": ("gopher/words", "c4/curly_bracket"),
     },
     "dedup": {"similarity": 0.8, "alarm_above": 1.0},
+    "label": Label(documents=2000, rule=r"\bcfc\b").model_dump(mode="json"),
+    "classify": Classify().model_dump(mode="json"),
+    "select": Select(fraction=0.5).model_dump(mode="json"),
     "tokenize": {"source": None, "tokenizer": "bpe", "vocab_size": 512, "sha256": {}},
 }
+BESIDE = {"classify": {"labels": "label"}, "select": {"scores": "classify"}}  # the text
 
 
 def documents(size: int, seed: int) -> Iterator[str]:
     """Texts of `size` bytes together: of 20 to 2,000 words, each tenth one an earlier one with a
     word or two replaced."""
-    chosen = random.Random(seed)
-    vocabulary = [f"{hashlib.md5(b'%d' % n).hexdigest()[: 3 + n % 6]}" for n in range(VOCABULARY)]
+    chosen = np.random.default_rng(seed)
+    vocabulary = [hashlib.md5(b"%d" % n).hexdigest()[: 3 + n % 6] for n in range(VOCABULARY)]
     earlier, written = list[list[str]](), 0
     while written < size:
         if earlier and chosen.random() < 0.1:
-            words = list(chosen.choice(earlier))
-            for _ in range(2):
-                words[chosen.randrange(len(words))] = chosen.choice(vocabulary)
+            words = list(earlier[int(chosen.integers(len(earlier)))])
+            for at in chosen.integers(len(words), size=2):
+                words[at] = vocabulary[int(chosen.integers(VOCABULARY))]
         else:
             count = int(20 * 100 ** chosen.random())
-            words = [vocabulary[int(VOCABULARY * chosen.random() ** 3)] for _ in range(count)]
+            drawn = (VOCABULARY * chosen.random(count) ** 3).astype(int)
+            words = [vocabulary[at] for at in drawn.tolist()]
             if len(earlier) < 1000:
                 earlier.append(words)
-            elif chosen.random() < 0.01:
-                earlier[chosen.randrange(1000)] = words
         text = " ".join(words)
         written += len(text) + 1
         yield text
@@ -127,7 +133,7 @@ class Processes:
         (Path(job.scratch) / RECEIPT).write_text("{}")
 
 
-def step(do: str, text: Path, folder: Path, processes: Processes, workers: int) -> Path:
+def step(do: str, inputs: dict[str, str], folder: Path, processes: Processes, workers: int) -> Path:
     """Make a step; after each loss another maker goes on. Returns its output."""
     for generation in range(1, 10_000):
         out = folder / f"{generation}-maker"
@@ -137,7 +143,7 @@ def step(do: str, text: Path, folder: Path, processes: Processes, workers: int) 
         job = Job(
             function=BUILT_IN[do].function,
             config=STEPS[do],
-            inputs={"text": str(text)},
+            inputs={**inputs},
             out=str(out),
             scratch=str(scratch),
             code="",
@@ -156,13 +162,16 @@ def step(do: str, text: Path, folder: Path, processes: Processes, workers: int) 
 
 
 def through(text: Path, folder: Path, processes: Processes, workers: int) -> dict[str, str]:
-    """{step: the digest of its output} of all steps, each of which takes the one before."""
-    found = {}
+    """{step: the digest of its output} of all steps, each of which takes the last text."""
+    found, made = dict[str, str](), dict[str, Path]()
     for do in STEPS:
-        text = step(do, text, folder / do, processes, workers)
-        found[do] = digests.sha256(digests.digests(text))
+        inputs = {key: str(made[of]) for key, of in BESIDE.get(do, {}).items()}
+        out = step(do, {"text": str(text), **inputs}, folder / do, processes, workers)
+        made[do] = out
+        text = out if BUILT_IN[do].makes == TEXT else text
+        found[do] = digests.sha256(digests.digests(out))
         if do == "dedup":
-            report = json.loads((text / "report.json").read_text())
+            report = json.loads((out / "report.json").read_text())
             print(json.dumps(report["left_out"] | report["counted"]), flush=True)
     return found
 
@@ -187,7 +196,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.place) as place:
         folder = Path(place)
         generate(folder / "text", int(options.gigabytes * 1e9))
-        plain, killing = Processes(), Processes(seed=0, share=0.05, after=10)
+        plain, killing = Processes(), Processes(seed=0, share=0.2, after=5)
         made = {}
         for key, processes in (("seconds", plain), ("seconds_killed", killing)):
             began = time.monotonic()

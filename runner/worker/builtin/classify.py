@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import expit
 
 from engine.data.documents import whole_documents
 from engine.data.lab_texts import BadText
@@ -82,7 +81,7 @@ def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> N
     about |= {str(part): len(of) for part, of in parts.items()}
     (folder / ABOUT).write_bytes(to_json(about))
     scores, is_positive = scored("test")
-    chances = expit(slope * scores + offset)
+    chances = held_out.sigmoid(slope * scores + offset)
     _write_held_out(out / HELD_OUT, parts["test"], scores, chances)
     found = held_out.measured(scores, chances, is_positive, config["seed"])
     (out / metrics.MEASURED).write_bytes(metrics.written({"": found}))
@@ -197,7 +196,7 @@ def _scored(
 
     for batch in scorer.batches(texts()):
         scores = scorer.scores(batch)
-        chances = expit(about["slope"] * scores + about["offset"])
+        chances = held_out.sigmoid(about["slope"] * scores + about["offset"])
         for score, chance in zip(scores.tolist(), chances.tolist(), strict=True):
             yield waiting.popleft(), _attributes(score, chance)
 

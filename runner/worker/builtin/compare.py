@@ -12,9 +12,12 @@ from runner.analysis.estimates import interval_of
 from runner.analysis.score_table import around
 from runner.lib import bounds, untrusted_files
 from runner.schema import metrics
+from runner.worker.builtin import paired_auc
+from runner.worker.builtin.paired_auc import HeldOut
 
 MAX_CHARTED = 24  # metrics
 NONE = "–"
+DIFFERENCE = "labels/auc_difference"  # of two classifiers, paired by document
 COLOURS = {"by seeds": "#0072b2", "by items": "#d55e00", "none": "#666666"}
 
 Interval = tuple[float, float]
@@ -40,6 +43,7 @@ class NothingToCompare(ValueError):
 def compare(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Compare the scores in all inputs. Raises NothingToCompare, Refused and ValueError."""
     found = rows({name: measured(folder) for name, folder in inputs.items()})
+    found += paired({name: paired_auc.tested(folder) for name, folder in inputs.items()})
     wanted = config["metrics"]
     kept = [row for row in found if not wanted or row.metric in wanted]
     missing = [one for one in wanted if one not in {row.metric for row in found}]
@@ -77,6 +81,24 @@ def rows(inputs: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Row]:
             model = arm if arm and known.count(arm) == 1 else f"{name} {arm}".strip()
             found.append(_row(metric, model, scores))
     return found
+
+
+def paired(tests: Mapping[str, HeldOut | None]) -> list[Row]:
+    """A row for each two classifiers that were tested on the same documents. Pure."""
+    tested = {name: test for name, test in tests.items() if test}
+    return [
+        Row(
+            metric=DIFFERENCE,
+            model=" minus ".join(one.names),
+            mean=one.value,
+            runs=1,
+            by_seeds=None,
+            by_items=one.interval,
+            chance=0.0,
+            better="higher",
+        )
+        for one in paired_auc.differences(tested)
+    ]
 
 
 def _row(metric: str, model: str, scores: list[Mapping[str, Any]]) -> Row:

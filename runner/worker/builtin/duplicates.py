@@ -4,7 +4,7 @@ Bands only propose a pair. The shingles of both documents decide, and a document
 with documents that are kept. So of a chain in which A resembles B and B resembles C, but A does not
 resemble C, both A and C are kept: nothing is left out because of a document that is left out.
 
-The first in order is kept. Besides the sketches, this needs some 150 bytes of memory per document;
+The first in order is kept. Besides the sketches, this needs some 300 bytes of memory per document;
 what would need more is in files below `aside`.
 """
 
@@ -88,7 +88,9 @@ class _Slots:
     def __init__(self, sketches: Sketches, alone: np.ndarray, aside: Path) -> None:
         shape = (len(alone), BANDS)
         self.at = _on_disk(aside / "regions", np.uint32, shape)
-        end, sizes = 1, list[np.ndarray]()
+        end, most = 1, 1 + len(alone) * BANDS  # a region has no more places than documents
+        assert most < 1 << 32, "100 million documents fit"
+        self.flat = _on_disk(aside / "slots", np.int32, (most,))
         wordless = sketches.band(0)[alone] == 0
         for band in range(BANDS):
             values = sketches.band(band)[alone]
@@ -102,12 +104,8 @@ class _Slots:
             lengths = np.where(fit > 0, fit + 1, 0)
             places = np.where(fit > 0, end + np.cumsum(lengths) - lengths, 0)
             self.at[order, band] = np.repeat(places, counts)
-            sizes.append(np.stack([places[fit > 0], fit[fit > 0]]))
+            self.flat[places[fit > 0]] = fit[fit > 0]
             end += int(lengths.sum())
-            assert end < 1 << 32, "100 million documents fit"
-        self.flat = _on_disk(aside / "slots", np.int32, (end,))
-        for places, fit in sizes:
-            self.flat[places] = fit
 
     def regions(self, row: int) -> list[int]:
         """Where the bands of a document are that others share."""

@@ -3,12 +3,10 @@ Labelled documents are split 80/10/10 by a hash of their identity: to learn from
 into probabilities, and to test."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from runner.schema import metrics
 
@@ -70,26 +68,37 @@ def measured(
     return {metric: one for metric, one in found.items() if one}
 
 
+def resamples(count: int, seed: int) -> Iterator[np.ndarray]:
+    """Weights of so many documents in the resamples of the bootstrap, some resamples at a time:
+    (resamples, documents) float64."""
+    random, each = np.random.default_rng(seed), max(1, _AT_ONCE // count)
+    for start in range(0, RESAMPLES, each):
+        size = min(each, RESAMPLES - start)
+        yield random.multinomial(count, np.full(count, 1 / count), size).astype(np.float64)
+
+
 def _score(
     of: Callable[[np.ndarray | None], np.ndarray],
     count: int,
     seed: int,
     chance: float | None = None,
 ) -> metrics.Score | None:
-    random = np.random.default_rng(seed)
-    found, each = list[np.ndarray](), max(1, _AT_ONCE // count)
-    for start in range(0, RESAMPLES, each):
-        size = min(each, RESAMPLES - start)
-        drawn = random.multinomial(count, np.full(count, 1 / count), size)
-        found.append(of(drawn.astype(np.float64)))
+    found = [of(weights) for weights in resamples(count, seed)]
     error = float(np.nanstd(np.concatenate(found), ddof=1))
     return metrics.score(float(of(None)[0]), count, error, chance)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^(−x)), without overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * x))
 
 
 def platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
     """(slope, offset) of the probability sigmoid(slope · score + offset), after Platt (1999):
     fitted to targets (n + 1) / (n + 2), which keep it off 0 and 1. The slope is never negative, so
     that probabilities have the order of the scores."""
+    from scipy.optimize import minimize  # slow to import, and scoring needs none of it
+
     up, down = int(positive.sum()), int((~positive).sum())
     target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
     wide = float(np.std(scores)) or 1.0
@@ -97,7 +106,7 @@ def platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
 
     def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
         z = at[0] * scaled + at[1]
-        rest = expit(z) - target
+        rest = sigmoid(z) - target
         return float(np.mean(np.logaddexp(0, z) - target * z)), np.array(
             [np.mean(rest * scaled), np.mean(rest)]
         )

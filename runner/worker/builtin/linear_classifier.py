@@ -4,14 +4,15 @@ thresholds between labels (Rennie and Srebro 2005), which for two labels is logi
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import minimize
-from scipy.special import expit
 
+from runner.worker.builtin.held_out import sigmoid
 from runner.worker.builtin.ngrams import batches, ngrams
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 Texts = Callable[[], Iterable[str]]
 
@@ -28,6 +29,8 @@ def learn(
     __: int,
 ) -> None:
     """Fit the weights to the labels and write them: float32, one for each bucket."""
+    from scipy import sparse
+
     rows = _matrix(config, texts())
     used, columns = np.unique(rows.indices, return_inverse=True)
     rows = sparse.csr_matrix((rows.data, columns, rows.indptr), (rows.shape[0], len(used)))
@@ -59,8 +62,10 @@ class Linear:
         return sums / np.sqrt(np.maximum(numbers, 1))
 
 
-def _matrix(config: Mapping[str, Any], texts: Iterable[str]) -> sparse.csr_matrix:
+def _matrix(config: Mapping[str, Any], texts: Iterable[str]) -> "csr_matrix":
     """A row for each document: how often it has each n-gram, over the square root of all."""
+    from scipy import sparse  # slow to import, and scoring needs none of it
+
     parts = []
     for batch in batches(texts):
         found = ngrams(batch, config["words"], config["buckets"])
@@ -74,8 +79,10 @@ def _matrix(config: Mapping[str, Any], texts: Iterable[str]) -> sparse.csr_matri
     return sparse.vstack(parts, "csr")
 
 
-def _fit(rows: sparse.csr_matrix, labels: np.ndarray, l2: float) -> np.ndarray:
+def _fit(rows: "csr_matrix", labels: np.ndarray, l2: float) -> np.ndarray:
     """The weights of the columns."""
+    from scipy.optimize import minimize
+
     levels = np.unique(labels)
     above = np.where(labels[:, None] > levels[None, :-1], 1.0, -1.0)  # (documents, thresholds)
     across, count, thresholds = rows.T.tocsr(), len(labels), len(levels) - 1
@@ -83,7 +90,7 @@ def _fit(rows: sparse.csr_matrix, labels: np.ndarray, l2: float) -> np.ndarray:
     def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
         weights = at[thresholds:]
         margins = above * ((rows @ weights)[:, None] + at[:thresholds])
-        pull = -above * expit(-margins) / count
+        pull = -above * sigmoid(-margins) / count
         value = np.logaddexp(0, -margins).sum() / count + l2 / 2 * (weights @ weights)
         slope = np.concatenate((pull.sum(0), across @ pull.sum(1) + l2 * weights))
         return float(value), slope

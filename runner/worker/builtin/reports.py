@@ -97,11 +97,12 @@ def source_of(document: Document) -> str:
     return source[:MAX_NAME].encode(errors="replace").decode()
 
 
-def finish(out: Path, parts: Iterable[Path]) -> None:
-    """Write the report of all parts, from what `Tally.write_sums` wrote to their folders. Raises an
-    alarm for each source of which nothing is left."""
+def finish(out: Path, parts: Iterable[Path], *, alarms: bool = True) -> None:
+    """Write the report of all parts, from what `Tally.write_sums` wrote to their folders. It has an
+    alarm for each source of which nothing is left, unless that is what the step is for."""
     tally = summed(parts)
-    tally.alarm_at_losses()
+    if alarms:
+        tally.alarm_at_losses()
     tally.write(out)
     (out / SUMS).unlink(missing_ok=True)
 

@@ -23,7 +23,7 @@ from runner.worker.builtin.attributes import (
 )
 from runner.worker.builtin.reports import Tally, finish
 from runner.worker.builtin.shards import SPLITS, of_split, shards
-from runner.worker.builtin.texts import write_text
+from runner.worker.builtin.texts import link_shards, write_text
 
 Marks = dict[str, np.ndarray]  # {shard: whether each of its documents is kept}
 
@@ -34,7 +34,7 @@ def select(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> 
     for name, path, marks in _marked(config, inputs):
         _keep(config, inputs, name, path, marks, out, tally)
     tally.write_sums(out)
-    finish(out, [out])
+    finish(out, [out], alarms=False)
 
 
 def mark(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
@@ -50,6 +50,12 @@ def keep_shards(config: Mapping[str, Any], inputs: Mapping[str, Any], out: Path)
         marks = np.load(inputs["first"] / f"{name}.npy", allow_pickle=False)
         _keep(config, inputs, name, path, marks, out, tally)
     tally.write_sums(out)
+
+
+def join(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
+    """Join the results of `keep_shards`, in the folders of the input `parts`, to one text."""
+    link_shards(inputs["parts"].values(), out)
+    finish(out, inputs["parts"].values(), alarms=False)
 
 
 # ── What is kept ─────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from engine.data.lab_texts import BadText
+from runner.lib import bounds, untrusted_files
+from runner.schema.corpora import FILES_OF, MAX_LIST
+from runner.store import digests
 
 SPLITS = ("train", "validation")
 TOGETHER = 8 << 20  # bytes of shards that are worth a process, whose start takes 0.2 s
@@ -37,11 +40,11 @@ def shards(folder: Path) -> dict[str, Path]:
 
 
 def corpus_files(folder: Path) -> dict[str, Path]:
-    """{path within the corpus: file}, in order, of a corpus that the store keeps in `folder`."""
-    root = folder / "files"
-    found = (Path(inner, name) for inner, _, names in os.walk(root) for name in names)
-    paths = {path.relative_to(root).as_posix(): path for path in found}
-    return dict(sorted(paths.items()))
+    """{path within the corpus: file}, in order, of a corpus that the store keeps in `folder`: those
+    of its list, as a fetch that was killed may have left others. Raises Refused and ValueError."""
+    said = untrusted_files.read(folder.resolve() / FILES_OF, MAX_LIST) or b"{}"
+    files = bounds.parse(digests.FILES, said, MAX_LIST)
+    return {path: folder / "files" / path for path in sorted(files)}
 
 
 def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:

@@ -93,11 +93,16 @@ def join_filtered(
 def join(_: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path) -> None:
     """Join all shards in the folders of the input `parts` to one text, and their counts to its
     report."""
-    for part in inputs["parts"].values():
+    link_shards(inputs["parts"].values(), out)
+    reports.finish(out, inputs["parts"].values())
+
+
+def link_shards(parts: Iterable[Path], out: Path) -> None:
+    """Have all shards of these folders in one."""
+    for part in parts:
         for path in part.iterdir():
             if path.name != reports.SUMS:
                 link(path, out / path.name)
-    reports.finish(out, inputs["parts"].values())
 
 
 def join_texts(_: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:

@@ -11,8 +11,15 @@ import numpy as np
 from engine.data.documents import documents
 from engine.data.lab_texts import BadText, Text, read_text
 from engine.data.token_store import TokenStore, smallest_dtype, together
-from engine.data.tokenize import Tokenizer, byte_tokenizer, train_bpe
-from runner.spec.step_types import KEPT
+from engine.data.tokenize import (
+    BadTokenizer,
+    Tokenizer,
+    byte_tokenizer,
+    load_tokenizer,
+    train_bpe,
+)
+from runner.spec.step_types import KEPT, TOKENIZER_FILE
+from runner.store import digests
 from runner.worker.builtin.shards import SPLITS, of_split
 from runner.worker.builtin.texts import read_split
 
@@ -43,6 +50,14 @@ def _tokenizer(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Tokeniz
 def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Make the tokenizer that all shards use."""
     write_tokenizer(_tokenizer(config, inputs), out)
+
+
+def take_tokenizer(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """Take the tokenizer that the store keeps under its digest. Raises BadTokenizer."""
+    path = inputs[KEPT] / TOKENIZER_FILE
+    if digests.digest(path).sha256 != config["sha256"]:
+        raise BadTokenizer(f"{path} is not the file of the plan; remove it and plan again")
+    write_tokenizer(load_tokenizer(path, config["end_of_document"]), out)
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:

@@ -11,16 +11,37 @@ from tests.bench.large_text import Processes, generate, through
 
 SIZE, SHARD = 4_000_000, 2_000_000
 LIMIT = 160_000_000  # bytes of memory of a process; it has 45,000,000 before it reads a text
+LIMIT_TO_LEARN = 250_000_000  # with SciPy
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *steps: str) -> None:
+    """Of the benchmark's steps."""
+    monkeypatch.setattr(large_text, "STEPS", {do: large_text.STEPS[do] for do in steps})
 
 
 def test_a_text_is_filtered_and_deduplicated_in_bounded_memory_with_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "TOGETHER", 1)
-    monkeypatch.delitem(large_text.STEPS, "tokenize")
+    only(monkeypatch, "filter", "dedup")
     generate(tmp_path / "text", SIZE, SHARD)
-    plain, killing = Processes(), Processes(seed=1, share=0.5, after=0.6)
+    plain, killing = Processes(), Processes(seed=1, share=0.7, after=0.3)
     undisturbed = through(tmp_path / "text", tmp_path / "plain", plain, 1)
     assert through(tmp_path / "text", tmp_path / "killed", killing, 2) == undisturbed
     assert killing.killed >= 2
     assert 0 < max(plain.peak, killing.peak) < LIMIT
+
+
+@pytest.mark.long
+def test_the_best_of_a_text_are_chosen_in_bounded_memory_with_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "TOGETHER", 1)
+    only(monkeypatch, "label", "classify", "select")
+    monkeypatch.setitem(large_text.STEPS["label"], "documents", 300)
+    generate(tmp_path / "text", SIZE // 2, SHARD // 2)
+    plain, killing = Processes(), Processes(seed=2, share=0.4, after=0.3)
+    undisturbed = through(tmp_path / "text", tmp_path / "plain", plain, 2)
+    assert through(tmp_path / "text", tmp_path / "killed", killing, 2) == undisturbed
+    assert killing.killed >= 1
+    assert 0 < max(plain.peak, killing.peak) < LIMIT_TO_LEARN

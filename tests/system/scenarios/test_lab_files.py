@@ -14,7 +14,7 @@ from bot.setup.settings import Settings
 from bot.site.pages.build import build
 from engine.data.lab_texts import read_text
 from runner.publish import charts
-from runner.schema.lab_config import DEVICES, POLICY, TRACKS
+from runner.schema.lab_config import CORPORA, DEVICES, POLICY, TRACKS
 from tests.decided import one_track
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab
 from tests.system.scenarios.test_approval import line
@@ -29,6 +29,9 @@ THEIRS = {  # what a stranger would have the lab decide
     DEVICES: b"cpu: {price: 0, peak_flops: 1e18}\ngold: {description: Gold, peak_flops: 1e9, "
     b"platform: cpu, ray_cpus: 1}\n",
     TRACKS: one_track("mine", 1000.0, 64, TEXT).encode(),
+    CORPORA: b"theirs@1: {where: /root, format: text, licence: MIT, fetched: {sha256: '"
+    + b"0" * 64
+    + b"', files: 1, bytes: 1}}\n",
 }
 
 
@@ -92,6 +95,7 @@ def test_a_pull_requests_version_of_the_labs_files_is_never_believed(lab: Lab) -
     [
         ("kind: cpu", "kind: gold", "the lab has no devices of kind `gold`"),
         ("track: mine", "track: theirs", "there is no track `theirs`; there are mine"),
+        ("source: lab-2026-11", "corpus: theirs@1", "the lab has no corpus `theirs@1`"),
     ],
 )
 def test_what_only_a_pull_requests_files_have_is_not_there(

@@ -41,10 +41,12 @@ def test_the_words_of_a_text(text: str, found: list[str]) -> None:
 
 
 def test_a_long_text_has_the_same_words_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = "  one two,\nthree  four five\tsix seven ", "", "eight nine", "ten"
+    texts = "  one two,\nthree  \t \n  four five\tsix seven ", "", "eight nine", "ten"
     whole, normal = hashed(*texts), normalised(texts[0])
+    for size in range(1, 9):
+        monkeypatch.setattr(shingles, "PIECE", size)
+        assert normalised(texts[0]) == normal
     monkeypatch.setattr(shingles, "PIECE", 5)
-    assert normalised(texts[0]) == normal
     assert hashed(*texts) == whole
     assert [len(found) for found in whole] == [7, 0, 2, 1]
 

@@ -206,7 +206,7 @@ def test_a_plan_knows_what_a_classifier_measures() -> None:
     assert measured.told(nodes) == said, "which counts as no model"
     assert metrics.better(metrics.AUC) == "higher"
     assert metrics.better(metrics.CALIBRATION) == "lower"
-    assert not metrics.never(metrics.AUC)
+    assert "is measured of a classifier, and a prediction is about" in metrics.never(metrics.AUC)
 
 
 @pytest.mark.parametrize(

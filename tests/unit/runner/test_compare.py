@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
-from runner.worker.builtin import compare
+from runner.schema.metrics import AUC
+from runner.worker.builtin import compare, held_out, paired_auc
 from runner.worker.builtin.compare import NothingToCompare
+from runner.worker.builtin.paired_auc import HeldOut
 
 
 def score(value: float, error: float | None = None, chance: float | None = None) -> dict[str, Any]:
@@ -103,3 +106,39 @@ def test_what_has_no_scores_is_refused_in_the_plan(inputs: str, words: str, tmp_
     (tmp_path / "experiment.yaml").write_text(DECLARED.replace("INPUTS", inputs))
     with pytest.raises(BadExperiment, match=words):
         planner.plan_folder(tmp_path)
+
+
+def a_test(scores: list[float], labels: list[int], name: str = "d") -> HeldOut:
+    documents = tuple((f"{name}{n}", float(label)) for n, label in enumerate(labels))
+    return HeldOut(documents, np.array(scores), 1.0)
+
+
+def test_two_classifiers_are_compared_on_the_same_documents() -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 300).tolist()
+    noise = random.normal(size=300)
+    good = a_test((np.array(labels) * 2.0 + noise).tolist(), labels)
+    nearly = a_test((np.array(labels) * 1.9 + noise).tolist(), labels)
+    (row,) = compare.paired({"good": good, "scores": None, "nearly": nearly})
+    assert (row.metric, row.model) == ("labels/auc_difference", "good minus nearly")
+    assert row.by_items
+    assert row.by_items[0] < row.mean < row.by_items[1]
+    one = held_out.measured(good.scores, np.full(300, 0.5), np.array(labels) == 1, 0)
+    alone = one[AUC].standard_error
+    assert alone
+    assert row.by_items[1] - row.by_items[0] < alone, "documents that both find hard cancel out"
+    assert compare.paired({"good": good, "same": good})[0].by_items == (0.0, 0.0)
+    other = a_test(good.scores.tolist(), labels, "e")
+    assert compare.paired({"good": good, "other": other}) == [], (
+        "they were tested on other documents"
+    )
+
+
+def test_the_tests_of_classifiers_are_read_from_their_outputs(tmp_path: Path) -> None:
+    assert paired_auc.tested(tmp_path) is None
+    (tmp_path / "classifier").mkdir()
+    (tmp_path / "classifier/classifier.json").write_text('{"positive": 3}')
+    (tmp_path / "held_out.jsonl").write_text('{"id": "a", "label": 4, "score": 0.5}\n')
+    found = paired_auc.tested(tmp_path)
+    assert found
+    assert (found.documents, found.scores.tolist(), found.positive) == ((("a", 4.0),), [0.5], 3.0)

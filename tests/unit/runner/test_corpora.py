@@ -154,7 +154,7 @@ def test_a_fetch_that_was_killed_goes_on_where_it_stopped(
     assert asked[before][1] > 0, "and one that has not goes on"
     assert "b/0.jsonl" not in {path for path, _ in asked}, "and one that is there is not"
     assert fetched.bytes == size
-    assert not list((tmp_path / "cache/corpora").iterdir()), "nothing is left behind"
+    assert not list((tmp_path / "cache/corpora").glob("*/")), "nothing is left behind"
 
 
 def test_any_place_that_fsspec_opens_will_do(store: Store, tmp_path: Path) -> None:
@@ -187,3 +187,12 @@ def test_a_damaged_file_in_the_store_is_named(store: Store, tmp_path: Path) -> N
     place = store.local(f"corpora/{fetched.sha256}") / "files/b/1.jsonl"
     place.write_bytes(place.read_bytes()[:-1] + b" ")
     assert corpora.damaged(store, fetched.sha256) == ["b/1.jsonl"]
+
+
+def test_a_corpus_is_fetched_by_one_process_at_a_time(store: Store, tmp_path: Path) -> None:
+    def again(*_: object) -> None:
+        corpora.fetch(store, "web@1", corpus(), tmp_path)
+
+    with pytest.raises(CorpusError, match="web@1 is being fetched by another process"):
+        corpora.fetch(store, "web@1", corpus(), tmp_path, again)
+    again()

@@ -12,6 +12,9 @@ from rich.filesize import decimal
 
 from bot.messages.templating import say
 from engine.data.lab_texts import BadText
+from engine.data.token_store import TokenStore
+from engine.data.tokenize import byte_tokenizer
+from runner.history import token_counts
 from runner.lib.problems import BadExperiment
 from runner.planning import planned_steps, planner
 from runner.publish import corpora
@@ -19,7 +22,7 @@ from runner.schema.corpora import Corpus
 from runner.schema.lab_config import CORPORA
 from runner.spec import corpus_steps
 from runner.spec.step_types import BUILT_IN, KEPT
-from runner.store import digests
+from runner.store import artifacts, digests
 from runner.store.scratch_paths import RECEIPT
 from runner.store.store import Store
 from runner.worker import shard_jobs, step_process
@@ -161,6 +164,16 @@ def test_any_number_of_workers_makes_the_same_bytes(
         assert digests.sha256(digests.digests(Path(job.out))) == at_once
 
 
+def test_what_a_killed_fetch_left_in_the_store_is_not_read(
+    take: Take, store: Store, tmp_path: Path
+) -> None:
+    fetched = corpora.fetch(store, "web@1", corpus(), tmp_path)
+    place = store.local(f"corpora/{fetched.sha256}") / "files/b"
+    (place / ".0.jsonl.0123456789ab.tmp").write_text("{")
+    assert len(documents(take(), "train")) > 60
+    assert corpora.damaged(store, fetched.sha256) == []
+
+
 def test_unusable_documents_are_counted_up_to_a_bound_and_then_refused(
     take: Take, raw: Path
 ) -> None:
@@ -262,6 +275,20 @@ def test_a_plan_has_digest_licence_and_size_and_the_store_must_have_the_files(
     another.upload_folder(place, store.local(place))  # by a fetch that was killed
     with pytest.raises(BadExperiment, match="fetches them with `regatta corpus fetch web@1`"):
         planner.plan_folder(folder, another)
+
+
+def test_a_plan_has_the_tokens_of_a_corpus_once_they_are_made(tmp_path: Path, store: Store) -> None:
+    fetched = corpora.fetch(store, "web@1", corpus(), tmp_path)
+    plan = planner.plan_folder(declared(tmp_path, STEPS, entry(fetched)))
+    assert list(token_counts.told(store, plan)) == []
+
+    def build(out: Path) -> None:
+        for split, text in (("train", "a" * 1234), ("validation", "b" * 56)):
+            TokenStore.build(out / split, iter([text]), byte_tokenizer())
+
+    made = plan.steps["tokens"]
+    artifacts.make(store, made.store, made.fingerprint, build, {})
+    assert list(token_counts.told(store, plan)) == ["tokens: 1,234 tokens to train on, 56 held out"]
 
 
 def test_where_a_corpus_is_from_does_not_matter_but_how_it_is_read_does(

@@ -1,8 +1,9 @@
 """What `dedup` leaves out, what it keeps, and what it says of both."""
 
+import gzip
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from engine.data import shingles
 from engine.data.lab_texts import BadText
-from runner.worker.builtin import dedup, duplicates
+from runner.worker.builtin import decontaminate, dedup, duplicates
 
 CONFIG: dict[str, Any] = {"similarity": 0.8, "alarm_above": 0.5}
 WORDS = [f"{a}{b}" for a in ("stone", "river", "cloud", "ember") for b in range(500)]
@@ -191,6 +192,30 @@ def test_planted_pairs_are_found_and_no_others(tmp_path: Path) -> None:
     assert clear <= dropped
     similar = {name for name, similarity in best.items() if similarity >= 0.8}
     assert len(dropped) >= 0.9 * len(similar)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("train.jsonl.gz", gzip.compress(b'{"text": "cut"}\n' * 999)[:-9], "truncated or damaged"),
+        ("train.jsonl", b'{"text": "whole"}\n{"text": "in ha', "line 2 is not JSON"),
+        ("train.jsonl", b'{"text": "one"}\n{"text": "\xff"}\n', "line 2 is not UTF-8"),
+        ("train.jsonl", b'{"text": "one"}\n{"words": "no"}\n', "line 2"),
+        ("train.jsonl", b'{"text": "one"}\n{"text": 2}\n', "line 2 has int as its"),
+    ],
+)
+@pytest.mark.parametrize("do", [dedup.deduplicate, decontaminate.decontaminate])
+def test_a_damaged_shard_is_refused_with_file_and_line(
+    tmp_path: Path, name: str, content: bytes, words: str, do: Callable[..., None]
+) -> None:
+    for folder in ("text", "out"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "text" / name).write_bytes(content)
+    (tmp_path / "text/validation.jsonl").write_text('{"text": "held out"}\n')
+    config = CONFIG | {"tasks": (), "share": 0.5, "hits": 8, "common_above": 0.001}
+    with pytest.raises(BadText, match=words) as raised:
+        do(config, {"text": tmp_path / "text"}, tmp_path / "out")
+    assert name in str(raised.value)
 
 
 def test_a_crowded_band_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

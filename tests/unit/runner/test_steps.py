@@ -135,7 +135,7 @@ def test_what_cannot_be_is_said_with_its_line(
         ("text", "train", "do: map, config: {function: 'm:f'}", "makes a trained model, and `map`"),
         ("text", "scores", "do: tokenize", "makes scores, and `tokenize` takes a text here"),
         ("tokenizer", "mix", "do: tokenize, config: {source: stdlib, tokenizer: given}",
-         "takes a token store or an imported model here; name what it mixes instead"),
+         "takes a token store or an imported model or a tokenizer here; name what it mixes"),
         ("tokens", "short", f"do: train, config: {{model: {MODEL}, train: {TRAIN}}}",
          "makes a text, and `train` takes a token store or a mixture of token stores or a store of "
          "conversations here"),
