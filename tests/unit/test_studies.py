@@ -35,7 +35,7 @@ def kept(study: Path) -> tuple[Store, Execution, Result, Preregistration]:
 
 
 def test_there_are_studies() -> None:
-    assert len(STUDIES) >= 4
+    assert len(STUDIES) >= 5
 
 
 @each
