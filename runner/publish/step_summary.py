@@ -16,7 +16,7 @@ def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
 
 
 RECEIPT = {
-    "affinity": "numbers of the CPU cores used",
+    "affinity": "IDs of the CPU cores",
     "code_sha256": "SHA-256 of Regatta's code",
     "environment": "environment variables",
     "options": "JAX options",

@@ -38,7 +38,7 @@ def test_a_task_of_the_lab_says_what_it_asks_and_each_task_of_the_lab_does() -> 
 def test_a_receipt_has_names_for_people_and_nothing_that_says_nothing() -> None:
     said = {"affinity": "0,1", "driver": "cpu", "platform": "cpu", "xla_flags": "", "jax": "0.10.2"}
     assert step_summary.receipt(said) == {
-        "numbers of the CPU cores used": "0,1",
+        "IDs of the CPU cores": "0,1",
         "platform": "cpu",
         "jax": "0.10.2",
     }
