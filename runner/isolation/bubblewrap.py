@@ -30,7 +30,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.config.memory import size
 from runner.isolation import cgroups, resource_watch, seccomp
 from runner.isolation.resource_watch import USUAL as USUAL
 from runner.isolation.resource_watch import Hidden
@@ -232,10 +231,11 @@ def _held(limits: Limits, controllers: Iterable[str]) -> str:
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
     unfiltered = "" if seccomp.program() else ", system calls not filtered"
+    most = limits.most_memory() >> 20, limits.file >> 20, limits.written >> 20
     return (
-        f"{version()}, no network{unfiltered}; limits: memory {size(limits.most_memory())} "
-        f"{memory}, {limits.tasks} processes {tasks}, a file {size(limits.file)} by the kernel, "
-        f"written {size(limits.written)} watched, "
+        f"{version()}, no network{unfiltered}; limits: memory {most[0]:,} MiB {memory}, "
+        f"{limits.tasks} processes {tasks}, a file {most[1]:,} MiB by the kernel, "
+        f"written {most[2]:,} MiB watched, "
         f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
     )
 
