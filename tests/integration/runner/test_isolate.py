@@ -282,7 +282,7 @@ def test_a_receipt_is_believed_in_its_form_only(
 def test_the_lab_itself_reports_the_isolation(store: Store, tmp_path: Path) -> None:
     receipt = sprung(store, tmp_path, "lies")[0].manifest.receipt
     assert receipt["isolation"].startswith("bubblewrap ")
-    assert f"memory {SMALL.memory} B " in receipt["isolation"]
+    assert f"memory {SMALL.memory >> 20} MiB " in receipt["isolation"]
 
 
 def test_isolated_code_leaves_no_process(store: Store, tmp_path: Path) -> None:
