@@ -60,7 +60,7 @@ def test_a_child_that_takes_too_long_is_ended(
     monkeypatch.setattr(preview, "MODULE", "tests.runner.stuck_child")
     monkeypatch.setattr(bubblewrap, "probe", lambda: "not here")
     assert (
-        write(output, "a.jsonl.gz", gzip.compress(LINES)).decoded(0.5).why
+        write(output, "a.jsonl.gz", gzip.compress(LINES, mtime=0)).decoded(0.5).why
         == "it took longer than 0 s"
     )
 
@@ -77,7 +77,7 @@ def test_a_child_knows_no_environment(
     monkeypatch.setattr(paths, "SHOWN", (*paths.SHOWN, "tests"))
     bubblewrap._code.cache_clear()
     try:
-        shown = write(output, "a.jsonl.gz", gzip.compress(LINES)).decoded()
+        shown = write(output, "a.jsonl.gz", gzip.compress(LINES, mtime=0)).decoded()
     finally:
         bubblewrap._code.cache_clear()
     assert shown.about.startswith("environment: ")

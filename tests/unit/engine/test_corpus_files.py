@@ -65,7 +65,7 @@ def test_a_damaged_or_half_file_is_refused_with_its_name_and_line(tmp_path: Path
     whole = lines("one", "two", "three")
     for name, data, words in (
         ("half.jsonl", whole[:-9], "half.jsonl, line 3 ends in the middle of a document"),
-        ("a.jsonl.gz", gzip.compress(whole)[:-4], "a.jsonl.gz cannot be read: Truncated"),
+        ("a.jsonl.gz", gzip.compress(whole, mtime=0)[:-4], "a.jsonl.gz cannot be read: Truncated"),
         ("b.jsonl.gz", whole, "b.jsonl.gz cannot be read"),
         ("c.jsonl.zst", b"\x28\xb5\x2f\xfd" + whole, "c.jsonl.zst cannot be read"),
     ):
@@ -79,7 +79,7 @@ def test_a_file_that_unpacks_to_far_more_than_it_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(corpus_files, "EXPANDS_FREELY", 1 << 16)
-    bomb = gzip.compress(b'{"text": "' + b" " * 3_000_000)
+    bomb = gzip.compress(b'{"text": "' + b" " * 3_000_000, mtime=0)
     with pytest.raises(BadText, match=r"bomb.jsonl.gz unpacks to more than 200 times its size"):
         read(tmp_path, "bomb.jsonl.gz", bomb)
 

@@ -33,7 +33,7 @@ def write_frames(path: Path, content: bytes) -> None:
     ("name", "write"),
     [
         ("x.jsonl", lambda path: path.write_bytes(LINES)),
-        ("x.jsonl.gz", lambda path: path.write_bytes(gzip.compress(LINES))),
+        ("x.jsonl.gz", lambda path: path.write_bytes(gzip.compress(LINES, mtime=0))),
         ("x.jsonl.zst", lambda path: path.write_bytes(zstandard.compress(LINES))),
         ("frames.jsonl.zst", lambda path: write_frames(path, LINES)),
         ("x.parquet", lambda path: write_parquet(path, TEXTS)),
@@ -97,7 +97,7 @@ def test_documents_come_before_the_rest_is_read(tmp_path: Path) -> None:
         ("x.jsonl", b'{"text": null}\n', 'line 1 has nothing as its "text"'),
         ("x.jsonl", b'{"text": "\\ud800"}\n', "line 1 has half of a surrogate pair"),
         ("x.jsonl", b'{"text": "\xff"}\n', "line 1 is not UTF-8"),
-        ("x.jsonl.gz", gzip.compress(LINES)[:-300], "truncated or damaged"),
+        ("x.jsonl.gz", gzip.compress(LINES, mtime=0)[:-300], "truncated or damaged"),
         ("x.jsonl.gz", LINES, "truncated or damaged"),
         ("x.jsonl.zst", zstandard.compress(LINES)[:-5], "Truncated compressed stream"),
         ("x.jsonl.zst", LINES, "truncated or damaged"),

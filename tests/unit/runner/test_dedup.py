@@ -197,7 +197,11 @@ def test_planted_pairs_are_found_and_no_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("train.jsonl.gz", gzip.compress(b'{"text": "cut"}\n' * 999)[:-9], "truncated or damaged"),
+        (
+            "train.jsonl.gz",
+            gzip.compress(b'{"text": "cut"}\n' * 999, mtime=0)[:-9],
+            "truncated or damaged",
+        ),
         ("train.jsonl", b'{"text": "whole"}\n{"text": "in ha', "line 2 is not JSON"),
         ("train.jsonl", b'{"text": "one"}\n{"text": "\xff"}\n', "line 2 is not UTF-8"),
         ("train.jsonl", b'{"text": "one"}\n{"words": "no"}\n', "line 2"),

@@ -149,7 +149,7 @@ def test_texts_are_joined_split_by_split_in_the_order_of_their_names(tmp_path: P
         (tmp_path / name).mkdir()
         for split in ("train", "validation"):
             data = json.dumps({"text": f"{split} of {name}"}).encode() + b"\n"
-            packed = gzip.compress(data) if ending.endswith("gz") else data
+            packed = gzip.compress(data, mtime=0) if ending.endswith("gz") else data
             (tmp_path / name / f"{split}.{ending}").write_bytes(packed)
         (tmp_path / name / "report.json").write_text("{}")
     (out := tmp_path / "out").mkdir()
