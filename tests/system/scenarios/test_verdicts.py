@@ -116,7 +116,7 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
         assert '-- {metric: eval/bpb, arm: fast, versus: slow, expect: "< -0.05"' in said
         assert '+- {metric: eval/bpb, arm: fast, versus: slow, expect: "< 0.05"' in said
         assert "**Difference from what was sealed:** It leaves out 1 of 3 seeds: 1." in said
-        assert "each score is the mean over the seeds 0, 2" in said
+        assert "Each score is the mean over the seeds 0, 2" in said
 
     # And the calibration is of what was sealed.
     page, twin = calibration(lab)
