@@ -233,15 +233,13 @@ def ls(store: TheStore = "store", jobs: TheJobs = None, as_json: AsJson = False)
         (
             name,
             of.licence,
-            of.format,
-            str(of.fetched.files) if of.fetched else "",
             size(of.fetched.bytes) if of.fetched else "",
             "yes" if _is_in(opened, of) else "no",
         )
         for name, of in registry.corpora.items()
     ]
-    columns = ("corpus", "licence", "format", "files", "size", "in the store")
-    Console().print(table(columns, rows, right=("files", "size")))
+    columns = ("corpus", "licence", "size", "fetched")
+    Console().print(table(columns, rows, right=("size",), whole=("corpus", "size", "fetched")))
 
 
 def _is_in(store: Store | None, corpus: Corpus) -> bool:

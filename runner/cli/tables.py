@@ -17,13 +17,14 @@ def table(
     rows: Iterable[Sequence[Cell]],
     *,
     right: Collection[str] = (),
+    whole: Collection[str] = (),
     lines: bool = False,
     header: bool = True,
     gap: int = 3,
     indent: int = 0,
 ) -> Table:
     """A table of these rows: with `lines` in a frame, otherwise with a gap between columns. The
-    columns in `right` are right-aligned."""
+    columns in `right` are right-aligned; those in `whole` have names to copy, on one line."""
     made = Table(
         box=box.HEAVY_HEAD if lines else None,
         pad_edge=lines,
@@ -32,7 +33,8 @@ def table(
     )
     for name in columns:
         justify = "right" if name in right else "left"
-        made.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        on_one = name in whole
+        made.add_column(name, justify=justify, overflow="fold", no_wrap=on_one)  # type: ignore[arg-type]
     for row in rows:
         add(made, *row)
     return made

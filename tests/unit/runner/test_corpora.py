@@ -1,9 +1,7 @@
 """Corpora: the lab's registry, and fetching into the store."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,16 +12,13 @@ from runner.schema import lab_config
 from runner.schema.corpora import Corpus, matches
 from runner.schema.lab_config import CORPORA
 from runner.store.store import Store
-
-WEB = "where: raw\n  format: jsonl\n  licence: mit"
+from tests.runner.corpora import WEB, corpus, lines
+from tests.runner.corpora import raw as raw
+from tests.runner.corpora import store as store
 
 
 def parse(text: str) -> dict[str, Corpus]:
     return dict(lab_config.parse({CORPORA: text.encode()}).corpora)
-
-
-def lines(*texts: str, **more: Any) -> bytes:
-    return b"".join(json.dumps({"text": text, **more}).encode() + b"\n" for text in texts)
 
 
 # ── The registry ─────────────────────────────────────────────────────────────────────────────────
@@ -39,12 +34,12 @@ def test_an_entry_has_its_defaults_and_a_licence_as_spdx_writes_it() -> None:
 def test_every_lab_has_licensed_reference_texts_of_debian_packages() -> None:
     found = lab_config.defaults().corpora
     assert len(found) >= 15
-    for corpus in found.values():
-        assert corpus.package
-        assert corpus.fetched
-        assert corpus.licence
-        assert corpus.split.share
-        assert corpus.where.startswith("/usr/share/")
+    for one in found.values():
+        assert one.package
+        assert one.fetched
+        assert one.licence
+        assert one.split.share
+        assert one.where.startswith("/usr/share/")
 
 
 @pytest.mark.parametrize(
@@ -86,28 +81,6 @@ def test_files_are_named_by_globs(path: str, globs: tuple[str, ...], does: bool)
 
 
 # ── Fetching ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("REGATTA_CACHE", str(tmp_path / "cache"))
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture(autouse=True)
-def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw/b"
-    folder.mkdir(parents=True)
-    for number in range(4):
-        texts = (f"document {number} {n}" for n in range(20))
-        (folder / f"{number}.jsonl").write_bytes(lines(*texts))
-    (folder / "notes.txt").write_text("no document")
-    return tmp_path / "raw"
-
-
-def corpus(**more: Any) -> Corpus:
-    said = {"where": "raw", "format": "jsonl", "licence": "MIT", "split": {"share": 0.2}}
-    return Corpus.model_validate({**said, **more})
 
 
 def test_a_fetched_corpus_is_in_the_store_under_the_digest_of_its_files(

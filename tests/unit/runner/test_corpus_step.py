@@ -18,7 +18,6 @@ from runner.history import token_counts
 from runner.lib.problems import BadExperiment
 from runner.planning import planned_steps, planner
 from runner.publish import corpora
-from runner.schema.corpora import Corpus
 from runner.schema.lab_config import CORPORA
 from runner.spec import corpus_steps
 from runner.spec.step_types import BUILT_IN, KEPT
@@ -30,35 +29,9 @@ from runner.worker.builtin import corpus as step
 from runner.worker.builtin import model_card, shards
 from runner.worker.step_process import Job
 from tests.decided import KINDS
-
-WEB = "where: raw\n  format: jsonl\n  licence: mit"
-
-
-def lines(*texts: str, **more: Any) -> bytes:
-    return b"".join(json.dumps({"text": text, **more}).encode() + b"\n" for text in texts)
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("REGATTA_CACHE", str(tmp_path / "cache"))
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture(autouse=True)
-def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw/b"
-    folder.mkdir(parents=True)
-    for number in range(4):
-        texts = (f"document {number} {n}" for n in range(20))
-        (folder / f"{number}.jsonl").write_bytes(lines(*texts))
-    (folder / "notes.txt").write_text("no document")
-    return tmp_path / "raw"
-
-
-def corpus(**more: Any) -> Corpus:
-    said = {"where": "raw", "format": "jsonl", "licence": "MIT", "split": {"share": 0.2}}
-    return Corpus.model_validate({**said, **more})
-
+from tests.runner.corpora import WEB, corpus, lines
+from tests.runner.corpora import raw as raw
+from tests.runner.corpora import store as store
 
 # ── The step ─────────────────────────────────────────────────────────────────────────────────────
 
