@@ -17,6 +17,7 @@ from runner.cli.ending import FAILED, remark, stop, stopping
 from runner.cli.options import TheExecution, TheJobs, TheStore
 from runner.lib import redact
 from runner.lib.paths import LAB
+from runner.lib.untrusted_files import printable
 from runner.publish.asking import CannotAsk, Endpoint, ask
 from runner.schema import replies
 from runner.schema.record import Execution
@@ -108,9 +109,10 @@ def _requests(store: Store, execution: Execution, name: str) -> list[dict[str, A
         env={name: value for name, value in os.environ.items() if name != KEY},
         check=False,
     )
+    if child.returncode or not child.stdout:
+        why = child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:500]
+        stop(f"{name}: its text could not be read: {printable(why)}", FAILED)
     lines = [json.loads(line) for line in child.stdout.splitlines()]
-    if child.returncode or not lines:
-        stop(f"{name}: its text could not be read.", FAILED)
     if error := lines[-1].get("error"):
         stop(f"{name}: {error}", FAILED)
     return lines

@@ -7,6 +7,7 @@ asked, without a reply. Only a refusal (429 or 503) may be followed by another t
 at any time: a request is sent only if all that were sent, and those that are under way at their
 most, leave room for it."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +25,11 @@ from runner.store.store import Store
 
 SECONDS = 120.0  # for a reply
 MAX_ANSWER = 1 << 20  # bytes
-TRIES = 5  # of a request that is refused
+TRIES = 5  # in one call, of a request that is refused
 MAX_PAUSE = 60.0  # seconds between them
 MAX_FAILED = 10  # requests in a row without a reply
 REFUSED = (429, 503)
+UNFIT = (400, 413, 422)  # one document is refused, such as one that is too long
 OVERHEAD = 64  # tokens that an endpoint may add to a prompt
 LOST = "no answer to it is recorded: the lab ended while it waited"
 
@@ -101,7 +103,7 @@ class _Asker:
         """Read what earlier calls have recorded, of this step and of others."""
         self._requests = requests
         for name in requests:
-            for number in range(1, TRIES + 1):
+            for number in itertools.count(1):
                 asked = self._read(f"asked/{name}.{number}", Asked)
                 if asked is None:
                     break
@@ -119,11 +121,10 @@ class _Asker:
 
     def answer(self, name: str) -> None:
         """Ask, unless there is an answer."""
-        while name not in self.answers and not self.stopped:
-            number = self._tries.get(name, 0) + 1
-            if number > TRIES:
-                self.stop(f"{self._endpoint.url} refused one request {TRIES} times; ask later")
+        for again in range(1, TRIES + 1):
+            if name in self.answers or self.stopped:
                 return
+            number = self._tries.get(name, 0) + 1
             asked = self._most(name)
             if not self._reserve(asked):
                 return
@@ -136,8 +137,10 @@ class _Asker:
             self._account(name, asked, answer)
             if why:
                 self.stop(why)
-            elif answer.refused and number < TRIES:
-                self._pause(min(MAX_PAUSE, wait or 2.0**number))
+            elif answer.refused and again < TRIES:
+                self._pause(min(MAX_PAUSE, wait or 2.0**again))
+        if name not in self.answers:
+            self.stop(f"{self._endpoint.url} refused one request {TRIES} times; ask later")
 
     def _most(self, name: str) -> Asked:
         """What a request may use at most: a token has at least one byte."""
@@ -219,7 +222,10 @@ class _Asker:
         status = response.status_code
         if status in REFUSED:
             return refused.model_copy(update={"why": str(status)}), _seconds(response), ""
-        if 400 <= status < 500:
+        if status in UNFIT:
+            why = f"the endpoint answered {status}: it does not take this document"
+            return Answer(by=self._step, why=why), 0.0, ""
+        if 300 <= status < 500:
             why = f"{self._endpoint.url} answers {status}; check the endpoint, the key and `model`"
             return refused.model_copy(update={"why": why}), 0.0, why
         if status != 200:

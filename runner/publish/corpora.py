@@ -165,7 +165,7 @@ class _Elsewhere:
 
 
 def _listed(info: Mapping[str, Any]) -> Listed:
-    keys = ("ETag", "etag", "blob_id", "LastModified", "mtime", "last_commit")
+    keys = ("ETag", "etag", "blob_id", "LastModified", "Last-Modified", "mtime", "last_commit")
     mark = next((str(info[key]) for key in keys if info.get(key)), "")
     return Listed(info.get("size"), mark)
 
@@ -202,7 +202,8 @@ def fetch(
         store.upload_folder(f"{place}/files", draft / "files")
         store.create(f"{place}/{FILES_OF}", digests.listed(files))
         if wrong := damaged(store, sha256):
-            raise CorpusError(f"{name}: the store has other bytes of {first_of(wrong, MAX_NAMED)}")
+            words = f"{name}: the store has other bytes of {first_of(wrong, MAX_NAMED)}"
+            raise CorpusError(f"{words}; remove {store.place(place)}, fetch it again")
         shutil.rmtree(draft)
     size = sum(file.bytes for file in files.values())
     return Fetched(sha256=sha256, files=len(files), bytes=size)

@@ -132,12 +132,27 @@ def test_a_refusal_is_tried_again_a_few_times(store: Store, model: Any) -> None:
     with pytest.raises(CannotAsk, match=r"refused one request 5 times; ask later"):
         asked(store, model, ["Good", "Okay"])
     assert model.seen == {"Okay": 4, "Good": 5}
+    model.busy["Good"] = 2
+    assert asked(store, model, ["Good"])["Good"][0], "a later call has tries of its own"
+
+
+def test_a_document_that_the_endpoint_does_not_take_has_no_reply_and_others_do(
+    store: Store, model: Any
+) -> None:
+    found = asked(store, model, ["status 400", "status 413", "Great"], max_tokens=2000)
+    assert found["status 413"][1] == "the endpoint answered 413: it does not take this document"
+    assert found["Great"][0] == "Well. Final Score: Great"
+    assert asked(store, model, ["status 400", "Great"]) == {
+        text: found[text] for text in ("status 400", "Great")
+    }
+    assert set(model.seen.values()) == {1}
 
 
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
         (["status 401"], r"answers 401; check the endpoint, the key and `model`"),
+        (["status 307"], r"answers 307; check the endpoint, the key and `model`"),
         ([f"status 50{n % 2} {n}" for n in range(40)], r"10 requests in a row had no reply; the"),
     ],
 )
