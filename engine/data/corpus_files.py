@@ -230,7 +230,7 @@ def _of_fields(value: Any, id: str, where: str, how: Read) -> Item:
     if isinstance(own, str | int) and own != "":
         id = str(own)
     named = {key: of for key in _KEYS[2:] if isinstance(of := given[key], str) and of}
-    return _document(text, id, where, how, **rest, **named)
+    return _document(text, id, where, how, {**rest, **named})
 
 
 def _decoded(data: bytes, id: str, where: str, how: Read, kind: str = "", **named: str) -> Item:
@@ -239,7 +239,7 @@ def _decoded(data: bytes, id: str, where: str, how: Read, kind: str = "", **name
     if len(data) > MAX_DOCUMENT:
         return LeftOut(TOO_LONG, where)
     try:
-        return _document(data.decode("utf-8-sig"), id, where, how, **named)
+        return _document(data.decode("utf-8-sig"), id, where, how, named)
     except UnicodeDecodeError:
         pass
     if how.format != "text":
@@ -248,20 +248,25 @@ def _decoded(data: bytes, id: str, where: str, how: Read, kind: str = "", **name
         encoding = asked[1] if asked else found[1].decode() if found else ""
         try:
             text = data.decode(OLD_NAMES.get(encoding.lower(), encoding or "utf-8"))
-            return _document(text, id, where, how, **named)
+            return _document(text, id, where, how, named)
         except (LookupError, ValueError):
             pass
     return LeftOut(NO_UTF8, where)
 
 
-def _document(text: str, id: str, where: str, how: Read, **more: Any) -> Item:
+def _document(text: str, id: str, where: str, how: Read, more: Mapping[str, Any]) -> Item:
     if not text.strip():
         return LeftOut(EMPTY, where)
     if len(text) > MAX_DOCUMENT:
         return LeftOut(TOO_LONG, where)
     if SURROGATE.search(text):
         return LeftOut(NO_UTF8, where)
-    return {"id": id, "source": how.corpus, "licence": how.licence, **more, "text": text}
+    own = {"source": how.corpus, "licence": how.licence}
+    for key in own:
+        if isinstance(of := more.get(key), str):
+            own[key] = of.encode(errors="replace").decode()
+    id = id.encode(errors="replace").decode()
+    return {"id": id, **own} | {**more, **own, "id": id, "text": text}
 
 
 _READERS: Mapping[str, Callable[[Path, str, Read], Iterator[Item]]] = {

@@ -245,16 +245,22 @@ def within(counts: list[int], weights: Sequence[float], most: Sequence[float]) -
     """These counts, none above `most`: what is beyond goes to the others, by their weights. Raises
     WrongTokens if all are at their `most` and something is left."""
     total, counts = sum(counts), list(counts)
+    have = sum(min(of, total) for of, weight in zip(most, weights, strict=True) if weight) / total
     full: set[int] = set()
     while over := {i for i, count in enumerate(counts) if i not in full and count > most[i]}:
         full |= over
         for i in over:
             counts[i] = math.floor(most[i])
+            if 0 < most[i] < 1 < total:
+                raise WrongTokens(
+                    f"most_epochs allows a part less than one row in each block of {total:,}; "
+                    "raise it, lower num_train_steps, or leave the part out"
+                )
         left = total - sum(counts[i] for i in full)
         others = [i for i in range(len(counts)) if i not in full and weights[i]]
         if left and not others:
             raise WrongTokens(
-                f"within most_epochs, the mixture has {1 - left / total:.1%} of the tokens that "
+                f"within most_epochs, the mixture has {have:.1%} of the tokens that "
                 "the run needs; raise most_epochs, lower num_train_steps, or add a part"
             )
         shares = apportion([weights[i] for i in others], left) if others else []

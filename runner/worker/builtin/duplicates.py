@@ -116,7 +116,7 @@ class _Slots:
         """The rows of kept documents in these regions, with most of them in common first."""
         found: dict[int, int] = {}
         for at in regions:
-            for row in self.flat[at + 1 : at + 1 + self.flat[at]].tolist():
+            for row in self.flat[at + 1 : at + 1 + int(self.flat[at])].tolist():
                 found[row] = found.get(row, 0) + 1
         found.pop(0, None)  # places that are free
         return [row - 1 for row in sorted(found, key=lambda row: (-found[row], row))]
@@ -125,7 +125,7 @@ class _Slots:
         """Remember a kept document. Returns in how many regions it found no place."""
         crowded = 0
         for at in regions:
-            region = self.flat[at + 1 : at + 1 + self.flat[at]]
+            region = self.flat[at + 1 : at + 1 + int(self.flat[at])]
             free = int(np.count_nonzero(region))
             if free < len(region):
                 region[free] = row + 1

@@ -43,6 +43,17 @@ def test_a_document_has_id_source_licence_and_keeps_its_other_keys(tmp_path: Pat
     }
 
 
+def test_a_document_may_have_any_other_keys(tmp_path: Path) -> None:
+    how = JSONL._replace(fields={"text": "content", "id": "uuid", "licence": "license"})
+    stray = {"where": 1, "how": 2, "text": "old", "id": "x", "licence": 3, "value": 4, "more": 5}
+    line = {**stray, "content": "one", "uuid": "\ud800", "license": "MPL\ud800"}
+    (document,) = read(tmp_path, "a.jsonl", json.dumps(line).encode() + b"\n", how)
+    assert document == {
+        **{"id": "?", "source": "web", "licence": "MPL?", "text": "one"},
+        **{"where": 1, "how": 2, "value": 4, "more": 5},
+    }
+
+
 def test_a_document_that_cannot_be_used_is_counted_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,10 @@ def test_what_is_beyond_the_most_goes_to_the_others_by_their_weights() -> None:
     assert within([50, 50, 0], [1, 1, 0], [20, 1000, 1000]) == [20, 80, 0], "0 stays 0"
     with pytest.raises(WrongTokens, match=r"has 70.0% of the tokens that the run needs"):
         within([50, 50], [1, 1], [40, 30])
+    with pytest.raises(WrongTokens, match=r"less than one row in each block of 100"):
+        within([50, 50], [1, 1], [0.8, 1000])
+    with pytest.raises(WrongTokens, match=r"has 99.0% of the tokens"):
+        within([1, 0], [1, 0], [0.99, 5])
 
 
 def test_no_epoch_begins_beyond_the_most_of_a_source_also_over_phases() -> None:
