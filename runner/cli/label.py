@@ -31,13 +31,17 @@ HERE = ("localhost", "127.0.0.1", "::1")
 Price = Annotated[
     float,
     typer.Option(
-        min=0, envvar="REGATTA_LABEL_INPUT_PRICE", help="Dollars per million tokens of prompts."
+        min=0,
+        envvar="REGATTA_LABEL_INPUT_PRICE",
+        help="Dollars per million tokens of prompts; 0 for a model of your own.",
     ),
 ]
 ReplyPrice = Annotated[
     float,
     typer.Option(
-        min=0, envvar="REGATTA_LABEL_OUTPUT_PRICE", help="Dollars per million tokens of replies."
+        min=0,
+        envvar="REGATTA_LABEL_OUTPUT_PRICE",
+        help="Dollars per million tokens of replies; 0 for a model of your own.",
     ),
 ]
 
@@ -52,8 +56,8 @@ def command(
             "https://api.example.com/v1.",
         ),
     ],
-    input_price: Price = 0.0,
-    output_price: ReplyPrice = 0.0,
+    input_price: Price,
+    output_price: ReplyPrice,
     key: Annotated[
         str, typer.Option(envvar=KEY, hidden=True, help="The endpoint's key; set the variable.")
     ] = "",

@@ -257,7 +257,10 @@ def test_an_operator_asks_and_the_step_finds_the_replies(
         return found.folder
 
     an_execution(store, plan)
-    call = ["label", "latest", "--endpoint", model.url, "--store", str(store.root)]
+    prices = ["--input-price", "1", "--output-price", "2"]
+    call = ["label", "latest", "--endpoint", model.url, *prices, "--store", str(store.root)]
+    free = CliRunner().invoke(app, [one for one in call if one not in prices])
+    assert free.exit_code == 2, "without prices, no budget in dollars would hold"
     result = CliRunner().invoke(app, call)
     assert result.exit_code == 2, traceback.format_exception(result.exception)
     assert "labels the output of `prepare`, which is not in the store yet" in result.output
