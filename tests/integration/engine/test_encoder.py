@@ -9,7 +9,7 @@ import pytest
 from engine.config.schema import ModelConfig
 from engine.model.encoder import Encoder
 from engine.training.regression import Documents, Recipe, fit, scores
-from runner.worker.builtin import ridge_classifier
+from runner.worker.selection import ridge_classifier
 
 SHAPE = ModelConfig(
     hidden_dim=16,

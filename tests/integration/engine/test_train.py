@@ -102,6 +102,7 @@ def in_a_process(
     models = tiny.model_dump_json(), dozen.model_dump_json()
     command = [sys.executable, script, folder, *models, text, *death]
     environment = {name: x for name, x in os.environ.items() if not name.startswith("JAX_")}
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # as this process
     if compilations:
         environment["JAX_COMPILATION_CACHE_DIR"] = str(compilations)
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
