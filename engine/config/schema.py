@@ -36,6 +36,13 @@ class TrainConfig(Config):
         default=1, description="parts that a step's batch is worked through in, one after the other"
     )
     num_train_steps: Count = Field(description="optimizer steps")
+    skip_batches: int = Field(
+        default=0,
+        ge=0,
+        exclude_if=lambda skipped: not skipped,  # old records have no such key
+        description="batches that are passed over. A run that continues a model on the same tokens "
+        "writes that model's num_train_steps here, to see other batches",
+    )
     optimizer: Literal["adamw", "muon", "adamh", "muonh"] = Field(
         default="adamw",
         description="what moves the matrices of the blocks; Adam moves the rest. The h is for "

@@ -19,7 +19,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -113,6 +113,9 @@ class Sampler:
     for a source without a limit. What is beyond goes to the other sources, by their weights, in
     all blocks of a turn alike.
 
+    The first `skip` batches are passed over, with the shares of the run's first step: step 1 has
+    what would be the batch of step `skip` + 1. They count for `most_epochs`.
+
     With `packed`, rows hold whole documents (`engine.data.packing`), and each store must have its
     index for this seq_len. Otherwise rows are windows that cross documents, or what `rows` makes of
     a store.
@@ -135,6 +138,7 @@ class Sampler:
         phases: Sequence[tuple[int, Sequence[float]]] = (),
         steps: int = 0,
         most_epochs: Sequence[float] = (),
+        skip: int = 0,
     ) -> None:
         if isinstance(sources, np.ndarray):
             sources = TokenStore.of(sources)
@@ -143,7 +147,7 @@ class Sampler:
         self.seq_len, self.batch_size, self.packed = seq_len, batch_size, packed
         _check_sources(mixture, phases)
         self.vocab_size = stores[0].manifest.vocab_size
-        self._seed = seed
+        self._seed, self._skip = seed, skip
         rows = rows or (PackedRows if packed else Windows)
         self._sources: list[Rows] = [rows(store, seq_len) for store in stores]
         turns = [(0, [weight for _, weight in mixture]), *phases]
@@ -156,7 +160,8 @@ class Sampler:
         self._most_rows_N = np.array([len(one) for one in self._sources]) * (
             np.array(most_epochs) if most_epochs else np.inf
         )
-        for (before, weights), end in zip(turns, [*(x for x, _ in turns[1:]), steps], strict=True):
+        begin = [0, *(before + skip for before, _ in turns[1:]), steps + skip]
+        for (_, weights), (before, end) in zip(turns, pairwise(begin), strict=True):
             first, rows_of_turn = before * batch_size, (end - before) * batch_size
             self._turns.append(self._turn(first, rows_of_turn, stores, weights, block))
         self.block_counts: list[int] = self._turns[0].counts_N.tolist()
@@ -189,7 +194,7 @@ class Sampler:
         return self._at(step).bytes_per_token
 
     def _at(self, step: int) -> Turn:
-        row = (step - 1) * self.batch_size
+        row = (self._skip + step - 1) * self.batch_size
         return next(turn for turn in reversed(self._turns) if row >= turn.first_row)
 
     def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch:
@@ -216,7 +221,8 @@ class Sampler:
         """For each of these rows: the number of its source, and the number of its row in that
         source."""
         turn = self._at(step)
-        number_B = (step - 1) * self.batch_size + rows_B - turn.first_row
+        first = (self._skip + step - 1) * self.batch_size
+        number_B = first + rows_B - turn.first_row
         block_B, place_B = number_B // turn.block, number_B % turn.block
         if turn.block > 1:
             place_B = permute(place_B, turn.block, _key(self._seed, 0, turn.blocks + block_B))

@@ -133,6 +133,16 @@ def test_rows_are_numbered_through_so_that_the_batch_size_only_cuts_them() -> No
     np.testing.assert_array_equal(wide.rows(2, range(12)).inputs_BS, np.concatenate(three))
 
 
+def test_batches_that_are_passed_over_come_before_the_first_step() -> None:
+    mixture = [(counting(2001), 3), (counting(701, 10_000), 1)]
+    whole = Sampler(mixture, 7, 8, 10, phases=[(30, [1, 1])])
+    later = Sampler(mixture, 7, 8, 10, phases=[(10, [1, 1])], skip=20)
+    for step in (1, 10, 11, 50):
+        seen, expected = (of.rows(at, range(8)) for of, at in ((later, step), (whole, step + 20)))
+        np.testing.assert_array_equal(seen.inputs_BS, expected.inputs_BS)
+        assert later.bytes_per_token(step) == whole.bytes_per_token(step + 20)
+
+
 def starts(sampler: Sampler, epoch: int) -> list[int]:
     """Where the windows of the epoch begin, if a batch is an epoch."""
     return sampler.rows(epoch, range(sampler.batch_size)).inputs_BS[:, 0].tolist()

@@ -144,6 +144,7 @@ OTHER = {
     },
     "evaluate_every": plan(changed("wsd,", "wsd, evaluate_every: 4,")),
     "keep_moments": plan(changed("num_train_steps: 16", "num_train_steps: 16, keep_moments: true")),
+    "skip_batches": plan(changed("num_train_steps: 16", "num_train_steps: 16, skip_batches: 1")),
     "spike_sigma": plan(changed("num_train_steps: 16", "num_train_steps: 65, spike_sigma: 4")),
     "phases": plan(changed("wsd,", "wsd, phases: [{at: 8, learning_rate: 0.001}],")),
     "the schedule": plan(
