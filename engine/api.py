@@ -1,8 +1,10 @@
 """What an experiment's own code imports from the lab: the decoder and its parts, to subclass or to
-replace. This module keeps its name; the modules that it re-exports from may move. A fingerprint
-covers only the names that are imported from here and what these reach."""
+replace, and how a step reads and writes texts that are larger than memory. This module keeps its
+name; the modules that it re-exports from may move. A fingerprint covers only the names that are
+imported from here and what these reach."""
 
 from engine.config.schema import ModelConfig, TrainConfig
+from engine.data.documents import read_documents, write_documents
 from engine.model.decoder import (
     Attention,
     Block,
@@ -31,8 +33,10 @@ __all__ = [
     "SwiGLU",
     "TrainConfig",
     "gain",
+    "read_documents",
     "rms_norm",
     "rotate",
     "soft_cap",
     "weights",
+    "write_documents",
 ]

@@ -5,6 +5,7 @@ A document is an object with a "text" and whatever else its file says of it; a c
 least `id`, `source` and `licence`. Steps pass on what they do not know."""
 
 import io
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from engine.data.lab_texts import BadText
 
 Document = dict[str, Any]  # "text" is a string
+SHARD = 64 << 20  # bytes of a file; many processes work on a text of many files
 
 
 def documents(*paths: Path) -> Iterator[str]:
@@ -49,6 +51,45 @@ def _read(paths: Iterable[Path], columns: list[str] | None) -> Iterator[Document
                     "escapes or leave the document out"
                 )
             yield document
+
+
+def split_files(text: Path, split: str) -> list[Path]:
+    """The files of one split of the text in this folder, in order. Raises BadText."""
+    found = [path for path in sorted(text.iterdir()) if path.name.split(".")[0] == split]
+    if not found:
+        names = ", ".join(path.name for path in sorted(text.iterdir())) or "nothing"
+        raise BadText(
+            f"a text has a file {split}.jsonl (or .jsonl.gz, .jsonl.zst, .parquet), and the step "
+            f"that made this one left {names}"
+        )
+    return found
+
+
+def read_documents(text: Path, split: str) -> Iterator[Document]:
+    """The documents of one split (`train` or `validation`) of the text in this folder, in order and
+    with all their keys, one at a time. Raises BadText."""
+    return whole_documents(*split_files(text, split))
+
+
+def write_documents(
+    out: Path, split: str, documents: Iterable[Document], shard_bytes: int = SHARD
+) -> int:
+    """Write one split of a text into the folder `out`, a document at a time, in files of about
+    `shard_bytes`. Returns the number of documents. Raises BadText for one without a text."""
+    rest, count = iter(documents), 0
+    for number in itertools.count():
+        first = list(itertools.islice(rest, 1))
+        if number and not first:
+            break
+        with (out / f"{split}.{number:05d}.jsonl").open("wb") as file:
+            for document in itertools.chain(first, rest):
+                count += 1
+                if not isinstance(document.get("text"), str):
+                    raise BadText(f"document {count:,} of {split} has no key `text` with a string")
+                file.write(as_line(document))
+                if file.tell() >= shard_bytes:
+                    break
+    return count
 
 
 def as_line(document: Document) -> bytes:

@@ -9,7 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from engine.data.documents import as_line, documents, whole_documents
+from engine.data.documents import (
+    as_line,
+    documents,
+    read_documents,
+    split_files,
+    whole_documents,
+    write_documents,
+)
 from engine.data.lab_texts import BadText
 
 TEXTS = ["one\ntwo\r\n", "", "Ärger \u2028 日本 🚣", "x" * 300_000]
@@ -124,3 +131,35 @@ def test_parquet_without_texts_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"content": ["a"], "id": [1]}), tmp_path / "y.parquet")
     with pytest.raises(BadText, match="has the columns content, id and none named text"):
         list(documents(tmp_path / "y.parquet"))
+
+
+# ── A text of many files ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 60, 120, 10_000])
+def test_what_an_own_step_writes_is_what_the_next_one_reads(
+    tmp_path: Path, shard_bytes: int
+) -> None:
+    pages = [{"id": str(n), "text": "row " * n} for n in range(9)]
+    assert write_documents(tmp_path, "train", iter(pages), shard_bytes) == 9
+    assert write_documents(tmp_path, "validation", []) == 0
+    assert list(read_documents(tmp_path, "train")) == pages
+    assert list(read_documents(tmp_path, "validation")) == []
+    sizes = [path.stat().st_size for path in split_files(tmp_path, "train")]
+    assert all(size >= shard_bytes for size in sizes[:-1])
+    assert all(sizes), "no file is empty"
+
+
+def test_documents_are_read_and_written_one_at_a_time(tmp_path: Path) -> None:
+    write_documents(tmp_path, "train", ({"text": str(n)} for n in range(3)), shard_bytes=1)
+    reading = read_documents(tmp_path, "train")
+    split_files(tmp_path, "train")[2].write_text("{")  # not read yet
+    assert next(reading) == {"text": "0"}
+    assert next(reading) == {"text": "1"}
+    with pytest.raises(BadText, match=r"train\.00002\.jsonl"):
+        next(reading)
+
+
+def test_a_document_without_a_text_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(BadText, match="document 2 of train has no key `text`"):
+        write_documents(tmp_path, "train", [{"text": ""}, {"txt": "row"}])
