@@ -262,7 +262,7 @@ def rooms(package: str) -> str:
     (contract,) = [
         one
         for one in settings["tool"]["importlinter"]["contracts"]
-        if one["type"] == "layers" and len(one["layers"]) > 3
+        if one["type"] == "layers" and len(one["layers"]) > 3 and "containers" not in one
     ]
     layers = [
         [room.strip() for room in line.split("|") if room.strip().startswith(f"{package}.")]

@@ -308,6 +308,8 @@ def _documents(
     store: Store, name: str, corpus: Corpus, fetched: Fetched
 ) -> Iterator[corpus_files.Item]:
     place = store.fetch(folder(fetched.sha256)) / "files"
+    if corpus.format == "tokenizer":
+        return iter(())
     how = corpus_files.declared(name, corpus.read())
     paths = sorted(corpora.files_of(store, fetched.sha256))
     return itertools.chain.from_iterable(

@@ -18,7 +18,7 @@ from runner.schema.record import EnteredRun, Evaluated, Execution, Plan, Planned
 from runner.store import artifacts
 from runner.store.store import Store
 
-OWN = "own.json"  # from `runner.worker.builtin.plugin_model`, which imports JAX
+OWN = "own.json"  # from `runner.worker.models.plugin_model`, which imports JAX
 INTERRUPTED = "of a lost maker it went on from, so that all attempts count as a whole"
 ELSEWHERE = (
     "its cost is not known: it went on from what another execution had trained; run it in a new "

@@ -166,9 +166,12 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
 def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, Any]:
     """A step's configuration; if it names a corpus, with what the lab's registry says of it. Adds a
     problem if the corpus cannot be used."""
-    if graph.nodes[name].do != "corpus" or graph.complaints.lost(graph.source(name)):
+    do = graph.nodes[name].do
+    if do not in ("corpus", "tokenizer") or not config.get("corpus"):
         return config
-    found = resolved(config["corpus"], graph.lab.corpora)
+    if graph.complaints.lost(graph.source(name)):
+        return config
+    found = resolved(config["corpus"], graph.lab.corpora, do)
     if isinstance(found, str):
         graph.complaints.lose(graph.source(name), found)
         return config
@@ -177,7 +180,7 @@ def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, A
 
 def _with_tokenizer(folder: Path, node: Node, config: dict[str, Any]) -> dict[str, Any]:
     """A step's configuration; if it names a tokenizer's file, with its digest. Raises BadText."""
-    if node.do != "tokenizer" or node.unread:
+    if node.do != "tokenizer" or node.unread or config.get("corpus"):
         return config
     content = read_file(config["file"], folder)
     return {**config, "sha256": hashlib.sha256(content).hexdigest()}
@@ -270,7 +273,7 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     if node.do in SOURCED and not is_known(config["source"]):
         return {**config, "source": OWN_TEXT}
     if node.do == "tokenizer":
-        return {key: of for key, of in config.items() if key != "file"}
+        return {key: of for key, of in config.items() if key not in ("file", "corpus")}
     if node.do != "train":
         return config
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}

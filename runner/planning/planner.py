@@ -25,6 +25,7 @@ from runner.planning import (
 )
 from runner.planning.planned_steps import is_known
 from runner.schema import corpora, lab_config, replies
+from runner.schema.corpora import TOKENIZER_FILE
 from runner.schema.record import (
     Cost,
     Plan,
@@ -35,10 +36,9 @@ from runner.schema.record import (
 from runner.spec import declaration, ladder
 from runner.spec.benchmarks import FILE, name_of
 from runner.spec.graph import Graph
-from runner.spec.step_types import SOURCED, TASKED, TOKENIZER_FILE
+from runner.spec.step_types import SOURCED, TASKED
 from runner.store.store import Store
 
-FETCHED = ("corpus", "import")  # steps that read what an operator has fetched into the store
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
 NO_COST = Cost(
     runs=0,
@@ -184,7 +184,7 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
     same = _digest(files) == plan.code_sha256
     texts = {}
     for name, step in plan.steps.items():
-        if not (place := kept_folder(step)) or step.do in FETCHED:
+        if not (place := kept_folder(step)) or _is_fetched(step):
             continue
         if step.do == "label":
             continue  # `regatta label` puts them there, once the text is made
@@ -208,9 +208,9 @@ def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:
     of the experiment is `called` so."""
     found = []
     for name, step in plan.steps.items():
-        if step.do in FETCHED and (place := kept_folder(step)):
+        if _is_fetched(step) and (place := kept_folder(step)):
             there = store.list(place)
-            if not there or (step.do == "corpus" and corpora.FILES_OF not in there):
+            if not there or (step.config.get("found") and corpora.FILES_OF not in there):
                 found.append(_not_fetched(called, name, step))
     return found
 
@@ -240,14 +240,14 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
 def kept_folder(step: PlannedStep) -> str | None:
     """The folder in the store, named by digest, with the texts that a step names by files (those of
     `tokenize` and `conversations`, the tasks of `TASKED` steps), with the model of an `import`
-    step, with the files of a corpus, or with the replies for a `label` step that asks a model. None
-    if there is none.
+    step, with the files of a corpus or tokenizer that was fetched, or with the replies for a
+    `label` step that asks a model. None if there is none.
 
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
         return model_folder(step.config["sha256"])
-    if step.do == "corpus":
-        return corpora.folder(step.config["found"]["sha256"])
+    if found := step.config.get("found"):
+        return corpora.folder(found["sha256"])
     if step.do == "label":
         return replies.folder(step.fingerprint) if step.config["ask"] else None
     if not (digests := _text_digests(step)):
@@ -262,9 +262,14 @@ def model_folder(sha256: str) -> str:
     return f"models/{sha256}"
 
 
+def _is_fetched(step: PlannedStep) -> bool:
+    """Whether it reads what an operator has fetched into the store."""
+    return step.do == "import" or bool(step.config.get("found"))
+
+
 def _not_fetched(called: str, name: str, step: PlannedStep) -> Problem:
     who = "whoever runs the lab fetches"
-    if step.do == "corpus":
+    if step.config.get("found"):
         corpus, sha256 = step.config["corpus"], step.config["found"]["sha256"]
         words = f"the store has not the files of {corpus} with the digest {sha256[:16]}…; {who} "
         words += f"them with `regatta corpus fetch {corpus}`"

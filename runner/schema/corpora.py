@@ -18,13 +18,15 @@ from runner.lib.bounds import Count
 NAME = r"[a-z0-9][a-z0-9.+_-]{0,63}@[A-Za-z0-9][A-Za-z0-9.+~:_-]{0,39}"
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 
-Format = Literal["jsonl", "parquet", "warc", "html", "text"]
+Format = Literal["jsonl", "parquet", "warc", "html", "text", "tokenizer"]
+TOKENIZER_FILE = "tokenizer.json"  # as Hugging Face's `tokenizers` writes it
 FILES = {  # of each format, by default
     "jsonl": ("**/*.jsonl", "**/*.jsonl.gz", "**/*.jsonl.zst"),
     "parquet": ("**/*.parquet",),
     "warc": ("**/*.warc", "**/*.warc.gz"),
     "html": ("**/*.html", "**/*.htm"),
     "text": ("**/*.txt",),
+    "tokenizer": (TOKENIZER_FILE,),
 }
 FILES_OF = "files.json"  # the list of a corpus's files in the store
 MAX_LIST = 32 << 20  # bytes of it

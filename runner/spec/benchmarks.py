@@ -12,7 +12,7 @@ from engine.config.schema import Config, Count, refusal
 from runner.lib.problems import near
 from runner.spec.task_items import Kind, is_path_below
 
-# Tasks without a file: they are made of the validation text (`runner.worker.builtin.made_tasks`).
+# Tasks without a file: they are made of the validation text (`runner.worker.scores.made_tasks`).
 MADE: dict[str, Kind] = {"cloze": "choice", "lexical-choice": "choice", "word-order": "choice"}
 # Tasks whose items a package of this machine has (`runner.planning.task_sources`).
 HUMANEVAL = "humaneval"

@@ -33,11 +33,16 @@ class CorpusText(Config):
     )
 
 
-def resolved(name: str, known: Mapping[str, Corpus]) -> dict[str, Any] | str:
-    """What a plan keeps of the corpus with this name; or why it cannot be used, and what to do."""
+def resolved(name: str, known: Mapping[str, Corpus], do: str = "corpus") -> dict[str, Any] | str:
+    """What a plan keeps of the corpus with this name, for a step that does `corpus` or `tokenizer`;
+    or why it cannot be used, and what to do."""
     if (corpus := known.get(name)) is None:
         words = f"the lab has no corpus `{name}`{near(name, known)}"
         return f"{words}; `regatta corpus ls` lists them, and `regatta corpus add` adds one"
+    takes = "tokenizer" if corpus.format == "tokenizer" else "corpus"
+    if do != takes:
+        words = f"`{name}` is not a {do} but a {takes}"
+        return f"{words}; write {{do: {takes}, config: {{corpus: {name}}}}}"
     if corpus.fetched is None:
         first = f"`apt-get install {corpus.package}` and " if corpus.package else ""
         return (
@@ -49,7 +54,7 @@ def resolved(name: str, known: Mapping[str, Corpus]) -> dict[str, Any] | str:
 
 def of_plan(steps: Mapping[str, PlannedStep]) -> dict[str, dict[str, Any]]:
     """{name@version: what the plan keeps of it}, of all corpora that these steps read."""
-    takes = (step.config for step in steps.values() if step.do == "corpus")
+    takes = (step.config for step in steps.values() if step.config.get("found"))
     return {config["corpus"]: config["found"] for config in takes}
 
 

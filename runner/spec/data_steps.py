@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 from engine.config.phases import InputName, Weights
 from engine.config.schema import Config, Count, refusal
 from engine.data import filter_rules
+from runner.schema.corpora import NAME, TOKENIZER_FILE
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -97,12 +98,20 @@ class Tokenize(Config):
 
 
 class GivenTokenizer(Config):
-    """Takes a tokenizer from a file of the experiment's folder."""
+    """Takes a tokenizer from a file of the experiment's folder, or by its name in the lab."""
 
-    file: str = Field(
-        default="tokenizer.json",
+    corpus: Annotated[str, Field(pattern=f"^{NAME}$")] | None = Field(
+        default=None,
+        exclude_if=lambda name: name is None,  # old plans have no such key
+        description="name@version of an entry of the lab's .github/regatta/corpora.yml with "
+        "`format: tokenizer`",
+    )
+    file: str | None = Field(
+        default=None,
+        validate_default=True,
         min_length=1,
-        description="as Hugging Face's `tokenizers` writes it",
+        description="in its place, a file as Hugging Face's `tokenizers` writes it; tokenizer.json "
+        "if both are left out",
     )
     end_of_document: str | None = Field(
         default=None,
@@ -110,6 +119,19 @@ class GivenTokenizer(Config):
         description="the token after each document, such as </s>; none if left out",
     )
     sha256: str | None = Field(default=None, description="of the file; filled in by the plan")
+    found: dict[str, Any] = Field(
+        default={},
+        exclude_if=lambda found: not found,
+        description="digest, size and licence of the entry; filled in by the plan",
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _one_place(cls, file: str | None, info: ValidationInfo) -> str | None:
+        name = info.data.get("corpus")
+        if file and name:
+            raise refusal("a tokenizer comes from one place; write `file` or `corpus`")
+        return file if file or name else TOKENIZER_FILE
 
 
 class Mix(Config):

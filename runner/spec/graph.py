@@ -77,13 +77,14 @@ class Graph:
 
     def source(self, node: str) -> Path:
         """Where the declaration names what a node reads: a text, a corpus, prompts, or tasks."""
+        of = self.nodes[node]
         keys = {
             "generate": "file",
             "corpus": "corpus",
-            "tokenizer": "file",
+            "tokenizer": "corpus" if of.config.get("corpus") else "file",
             **dict.fromkeys(TASKED, "tasks"),
         }
-        return self.place(node, ("config", keys.get(self.nodes[node].do, "source")))
+        return self.place(node, ("config", keys.get(of.do, "source")))
 
 
 def written_out(

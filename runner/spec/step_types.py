@@ -1,5 +1,5 @@
 """The built-in steps: name, configuration, inputs, output and function of each. Light: the
-functions (`runner.worker.builtin`) are imported only to run a step.
+functions (in the rooms of `runner.worker`) are imported only to run a step.
 
 A step's function is called as `function(config, inputs, out)`: its configuration, {input: folder}
 (for an input that is a whole sweep {input: {label: folder}}), and an empty folder for its output.
@@ -51,7 +51,6 @@ MODELS = (MODEL, IMPORTED)
 TASKED = ("benchmark", "decontaminate")  # steps whose configuration may name tasks
 KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
-TOKENIZER_FILE = "tokenizer.json"  # in what the store keeps for a `tokenizer` step
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
@@ -72,141 +71,144 @@ class BuiltIn(NamedTuple):
 
 
 ENCODED = OverShards(
-    each="runner.worker.builtin.tokens:encode_shards",
-    join="runner.worker.builtin.tokens:join",
-    first="runner.worker.builtin.tokens:learn",
+    each="runner.worker.texts.tokens:encode_shards",
+    join="runner.worker.texts.tokens:join",
+    first="runner.worker.texts.tokens:learn",
     when=("tokenizer", ("bpe", "given")),  # for bytes, encoding is faster than reading
 )
 FILTERED = OverShards(
-    "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
+    "runner.worker.texts.filter_and_join:filter_shards",
+    "runner.worker.texts.filter_and_join:join_filtered",
 )
 TAKEN = OverShards(
-    "runner.worker.builtin.corpus:read_files", "runner.worker.builtin.corpus:join", of=KEPT
+    "runner.worker.texts.corpus:read_files", "runner.worker.texts.corpus:join", of=KEPT
 )
 EXTRACTED = OverShards(
-    "runner.worker.builtin.extract:extract_shards", "runner.worker.builtin.extract:join"
+    "runner.worker.texts.extract:extract_shards", "runner.worker.texts.extract:join"
 )
-MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
+MAPPED = OverShards(
+    "runner.worker.texts.mapping:map_shards", "runner.worker.texts.filter_and_join:join"
+)
 CLASSIFIED = OverShards(
-    "runner.worker.builtin.classify:score_shards",
-    "runner.worker.builtin.classify:join",
-    first="runner.worker.builtin.classify:learn",
+    "runner.worker.selection.classify:score_shards",
+    "runner.worker.selection.classify:join",
+    first="runner.worker.selection.classify:learn",
 )
 SELECTED = OverShards(
-    "runner.worker.builtin.select:keep_shards",
-    "runner.worker.builtin.select:join",
-    first="runner.worker.builtin.select:mark",
+    "runner.worker.selection.select:keep_shards",
+    "runner.worker.selection.select:join",
+    first="runner.worker.selection.select:mark",
 )
 DECONTAMINATED = OverShards(
-    "runner.worker.builtin.decontaminate:match_shards",
-    "runner.worker.builtin.decontaminate:join",
-    first="runner.worker.builtin.decontaminate:learn",
+    "runner.worker.selection.decontaminate:match_shards",
+    "runner.worker.selection.decontaminate:join",
+    first="runner.worker.selection.decontaminate:learn",
 )
 DEDUPLICATED = OverShards(
-    "runner.worker.builtin.dedup:sketch_shards", "runner.worker.builtin.dedup:join"
+    "runner.worker.texts.dedup:sketch_shards", "runner.worker.texts.dedup:join"
 )
 
 BUILT_IN = {
     "corpus": BuiltIn(
-        *("runner.worker.builtin.corpus:make", CorpusText, TEXT), inputs={}, over=TAKEN
+        *("runner.worker.texts.corpus:make", CorpusText, TEXT), inputs={}, over=TAKEN
     ),
     "tokenize": BuiltIn(
-        *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
+        *("runner.worker.texts.tokens:tokenize", Tokenize, TOKENS),
         inputs={},
         optional={"text": (TEXT,), "tokenizer": (TOKENS, IMPORTED, TOKENIZER)},
         over=ENCODED,
     ),
     "tokenizer": BuiltIn(
-        "runner.worker.builtin.tokens:take_tokenizer", GivenTokenizer, TOKENIZER, inputs={}
+        "runner.worker.texts.tokens:take_tokenizer", GivenTokenizer, TOKENIZER, inputs={}
     ),
     "filter": BuiltIn(
-        *("runner.worker.builtin.texts:filter_documents", Filter, TEXT),
+        *("runner.worker.texts.filter_and_join:filter_documents", Filter, TEXT),
         inputs={"text": (TEXT,)},
         over=FILTERED,
     ),
     "dedup": BuiltIn(
-        *("runner.worker.builtin.dedup:deduplicate", Dedup, TEXT),
+        *("runner.worker.texts.dedup:deduplicate", Dedup, TEXT),
         inputs={"text": (TEXT,)},
         over=DEDUPLICATED,
     ),
     "decontaminate": BuiltIn(
-        *("runner.worker.builtin.decontaminate:decontaminate", Decontaminate, TEXT),
+        *("runner.worker.selection.decontaminate:decontaminate", Decontaminate, TEXT),
         inputs={"text": (TEXT,)},
         optional={"held_out": (TEXT,)},
         over=DECONTAMINATED,
     ),
     "join": BuiltIn(
-        "runner.worker.builtin.texts:join_texts", Join, TEXT, inputs={}, others=(TEXT,)
+        "runner.worker.texts.filter_and_join:join_texts", Join, TEXT, inputs={}, others=(TEXT,)
     ),
     "map": BuiltIn(
-        *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
+        *("runner.worker.texts.mapping:map_documents", Map, TEXT),
         inputs={"text": (TEXT,)},
         over=MAPPED,
     ),
     "extract": BuiltIn(
-        *("runner.worker.builtin.extract:extract", Extract, TEXT),
+        *("runner.worker.texts.extract:extract", Extract, TEXT),
         inputs={"text": (TEXT,)},
         over=EXTRACTED,
     ),
     "label": BuiltIn(
-        *("runner.worker.builtin.label:label", Label, LABELS),
+        *("runner.worker.selection.label:label", Label, LABELS),
         inputs={"text": (TEXT,)},
     ),
     "classify": BuiltIn(
-        *("runner.worker.builtin.classify:classify", Classify, ATTRIBUTES),
+        *("runner.worker.selection.classify:classify", Classify, ATTRIBUTES),
         inputs={"text": (TEXT,), "labels": (LABELS,)},
         optional={"model": MODELS, "tokens": STORES},
         over=CLASSIFIED,
         measures=lambda _: (metrics.AUC, metrics.CALIBRATION),
     ),
     "select": BuiltIn(
-        *("runner.worker.builtin.select:select", Select, TEXT),
+        *("runner.worker.selection.select:select", Select, TEXT),
         inputs={"text": (TEXT,)},
         optional={"scores": (ATTRIBUTES,)},
         over=SELECTED,
     ),
     "conversations": BuiltIn(
-        *("runner.worker.builtin.conversations:make", Conversations, CHATS),
+        *("runner.worker.texts.conversations:make", Conversations, CHATS),
         inputs={"tokenizer": (TOKENS,)},
         optional={"conversations": (ROWS,)},
     ),
-    "mix": BuiltIn("runner.worker.builtin.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
+    "mix": BuiltIn("runner.worker.texts.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
     "train": BuiltIn(
-        *("runner.worker.builtin.train:train", Train, MODEL),
+        *("runner.worker.models.train:train", Train, MODEL),
         inputs={"tokens": STORES},
         optional={INIT: MODELS},
         others=STORES,
         matched=(INIT,),
     ),
     "evaluate": BuiltIn(
-        *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
+        *("runner.worker.scores.evaluate:evaluate", Evaluate, SCORES),
         inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
         measures=lambda _: (metrics.BPB,),  # `runner.spec.measured` adds what depends on its inputs
     ),
     "generate": BuiltIn(
-        *("runner.worker.builtin.generate:generate", Generate, COMPLETIONS),
+        *("runner.worker.scores.generate:generate", Generate, COMPLETIONS),
         inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
     ),
     "benchmark": BuiltIn(
-        *("runner.worker.builtin.benchmark:benchmark", Benchmark, TASK_SCORES),
+        *("runner.worker.scores.benchmark:benchmark", Benchmark, TASK_SCORES),
         inputs={"models": MODELS, "tokens": STORES},
         sweeps=("models",),
         measures=benchmarks.measures,
     ),
     "export": BuiltIn(
-        *("runner.worker.builtin.exchange:export_models", Export, EXPORTED),
+        *("runner.worker.models.exchange:export_models", Export, EXPORTED),
         inputs={"models": MODELS, "tokens": STORES},
         others=(SCORES, TASK_SCORES),
         sweeps=("models",),
     ),
     "compare": BuiltIn(
-        *("runner.worker.builtin.compare:compare", Compare, COMPARISON),
+        *("runner.worker.scores.compare:compare", Compare, COMPARISON),
         inputs={},
         others=(SCORES, TASK_SCORES, ATTRIBUTES),
     ),
-    "import": BuiltIn("runner.worker.builtin.exchange:import_model", Import, IMPORTED, inputs={}),
+    "import": BuiltIn("runner.worker.models.exchange:import_model", Import, IMPORTED, inputs={}),
 }
 
 
@@ -240,7 +242,7 @@ def schema_of(do: str, config: Mapping[str, Any]) -> type[BaseModel]:
     return BUILT_IN[do].config
 
 
-# The arguments of own functions; see `runner.worker.builtin.plugins`.
+# The arguments of own functions; see `runner.worker.models.plugins`.
 CALLED = {
     "model": ("config",),
     "loss": ("config", "logits", "targets"),

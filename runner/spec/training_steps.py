@@ -27,7 +27,7 @@ from runner.spec.data_steps import Function
 
 class Own(Config):
     """Own functions that replace the lab's, each as module:function of the experiment's folder.
-    `runner.worker.builtin.plugins` says how they are called."""
+    `runner.worker.models.plugins` says how they are called."""
 
     model: Function | None = Field(default=None, description="what is trained, and then scored")
     loss: Function | None = Field(default=None, description="what is minimised")

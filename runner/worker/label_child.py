@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.data.lab_texts import BadText
 from runner.schema import replies
-from runner.worker.builtin.label import sample
+from runner.worker.selection.label import sample
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 """Asks an own model for logits without running its code here. One child under bubblewrap
-(`runner.worker.builtin.model_server`) imports that code and exports the model's program, without
+(`runner.worker.models.model_server`) imports that code and exports the model's program, without
 any token. Another child gets the program, the parameters and the questions, and nothing else from
 the first; each of its processes answers the questions of one turn only.
 
@@ -23,14 +23,14 @@ import numpy as np
 
 from runner.isolation import bubblewrap
 from runner.lib import bounds, untrusted_files
+from runner.lib.own_code_errors import BadOwnCode
 from runner.store.scratch_paths import LOG, WHY
-from runner.worker.builtin import model_server
-from runner.worker.builtin.look_ahead_probe import Program
-from runner.worker.builtin.model_server import HEADER, PROGRAM, Header, Task, of_turn, question
-from runner.worker.builtin.own_code_errors import BadOwnCode
-from runner.worker.builtin.params_file import PARAMS
-from runner.worker.builtin.programs import MAX_PROGRAM
-from runner.worker.builtin.trained import NOT_PLANNED, Planned
+from runner.worker.models import model_server
+from runner.worker.models.look_ahead_probe import Program
+from runner.worker.models.model_server import HEADER, PROGRAM, Header, Task, of_turn, question
+from runner.worker.models.params_file import PARAMS
+from runner.worker.models.programs import MAX_PROGRAM
+from runner.worker.models.trained import NOT_PLANNED, Planned
 from runner.worker.step_process import Job, reason_isolated
 
 MAX_HEADER = 1 << 16  # bytes

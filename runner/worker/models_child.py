@@ -19,12 +19,12 @@ from engine.training import pretrained
 from engine.training.export import CannotExchange
 from runner.isolation import bubblewrap
 from runner.lib import untrusted_files
+from runner.lib.own_code_errors import BadOwnCode
 from runner.schema.devices import Kind
-from runner.worker.builtin import chat, exchange, model_card, trained
-from runner.worker.builtin.answers import answered
-from runner.worker.builtin.generate import ended
-from runner.worker.builtin.own_code_errors import BadOwnCode
 from runner.worker.model_client import Asker
+from runner.worker.models import chat, exchange, model_card, trained
+from runner.worker.scores.answers import answered
+from runner.worker.scores.generate import ended
 from runner.worker.step_process import Job
 
 ERRORS = (

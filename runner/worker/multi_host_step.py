@@ -1,6 +1,6 @@
 """A `train` step on more than one device: a gang of processes (`runner.worker.host_group_ray`)
 trains it to its last checkpoint; then one process writes the output
-(`runner.worker.builtin.train`). If a host is lost, so is the maker, and the next one continues from
+(`runner.worker.models.train`). If a host is lost, so is the maker, and the next one continues from
 its checkpoints with a new gang. All hosts see the store's folder under the same path."""
 
 from pathlib import Path
@@ -46,7 +46,7 @@ def _host(place: Place, name: str, step: PlannedStep, job: Job) -> Any:
     """The work of one process of the gang."""
     environment.settle(job.devices, min(job.count, job.devices.devices_per_host))
     executor.check_code(name, step, Path(job.code))
-    from runner.worker.builtin import train as built_in  # imports JAX: set its environment first
+    from runner.worker.models import train as built_in  # imports JAX: set its environment first
 
     inputs = {key: Path(str(folder)) for key, folder in job.inputs.items()}
     built_in.train(job.config, inputs, Path(job.out), output=False)

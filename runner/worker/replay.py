@@ -30,7 +30,7 @@ from runner.store import scratch_paths
 from runner.store.artifacts import MakingFailed
 from runner.store.backends import remove_tree
 from runner.worker import shard_jobs
-from runner.worker.builtin import stretch
+from runner.worker.models import stretch
 from runner.worker.step_process import Job
 
 TRAIN, DIGEST = (f"{stretch.__name__}:{name}" for name in ("train", "digest"))

@@ -18,9 +18,9 @@ from runner.store import digests
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.store.digests import BadOutput
 from runner.store.scratch_paths import DIGESTS, HELD, PARTS, RECEIPT, WHY
-from runner.worker.builtin.shards import corpus_files, groups, shards
 from runner.worker.fork_server import ServerGone, StepServer
 from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job, reason
+from runner.worker.texts.shards import corpus_files, groups, shards
 
 MADE = "made"  # a part's files; beside it is their description
 MOST_DIGESTS = 64 << 20  # bytes

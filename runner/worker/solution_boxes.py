@@ -1,5 +1,5 @@
 """`python -m runner.worker.solution_boxes EXAMINER LIMITS`, started by
-`runner.worker.builtin.solution_tests`: runs the module EXAMINER in a box for each question on the
+`runner.worker.scores.solution_tests`: runs the module EXAMINER in a box for each question on the
 standard input, and prints its verdict. Questions, verdicts and limits are JSON."""
 
 import json

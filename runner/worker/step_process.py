@@ -29,22 +29,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from runner.isolation import bubblewrap
 from runner.lib import process_tree, untrusted_files
 from runner.lib.canonical_json import to_json
+from runner.lib.own_code_errors import BadOwnCode, blamed
 from runner.schema.devices import Kind
 from runner.store.backends import remove_tree
 from runner.store.scratch_paths import BOX, HELD, RECEIPT, SHARED, WHY, others
 from runner.worker import environment
-from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 
 if TYPE_CHECKING:
     from runner.schema.job_reports import Isolation
 
-EVALUATE = "runner.worker.builtin.evaluate:evaluate"
+EVALUATE = "runner.worker.scores.evaluate:evaluate"
 ASKS_MODELS = (  # in boxes of their own
     EVALUATE,
-    "runner.worker.builtin.generate:generate",
-    "runner.worker.builtin.benchmark:benchmark",
+    "runner.worker.scores.generate:generate",
+    "runner.worker.scores.benchmark:benchmark",
 )
-TRAIN = "runner.worker.builtin.train:train"
+TRAIN = "runner.worker.models.train:train"
 MOST_WHY = 2_000  # bytes
 
 NOT_ISOLATED = {

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.worker.builtin import held_out
+from runner.worker.selection import held_out
 from tests.bench.cpu import CORES, RESULTS, machine, wait_for_quiet
 
 GOAL = 1.0  # how much faster than fastText, to learn and to score, at an equal AUC or a better one
@@ -84,7 +84,7 @@ def read(folder: Path, part: str) -> tuple[list[str], np.ndarray]:
 def by_the_lab(folder: Path) -> tuple[float, float, np.ndarray]:
     """Seconds to learn and to score, and the scores of the test."""
     from runner.spec.selection_steps import Classify
-    from runner.worker.builtin import linear_classifier
+    from runner.worker.selection import linear_classifier
 
     config = Classify().model_dump(mode="json")["linear"]
     learned, labels = read(folder, "learn")

@@ -17,7 +17,7 @@ from typing import Any
 from runner.lib import human_eval
 from runner.spec.benchmarks import Decontaminate
 from runner.spec.task_items import items_of
-from runner.worker.builtin import decontaminate
+from runner.worker.selection import decontaminate
 from tests.bench.cpu import RESULTS, machine
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -99,8 +99,8 @@ def kept_ids(folder: Path) -> set[str]:
 
 def by_the_lab(folder: Path, out: Path, pool: ProcessPoolExecutor) -> None:
     """The step, with a process for each of two shards at a time."""
-    from runner.worker.builtin import dedup
-    from runner.worker.builtin.shards import shards
+    from runner.worker.texts import dedup
+    from runner.worker.texts.shards import shards
 
     parts = {name: out / "parts" / name for name in shards(folder)}
     for part in parts.values():
@@ -251,7 +251,7 @@ def measure(count: int, rounds: int, folder: Path) -> dict[str, Any]:
 def recall(originals: int, folder: Path) -> list[dict[str, Any]]:
     """What the lab's step finds of pairs that were planted, by their similarity: `originals` texts,
     and a copy of each with 0 to 24 of its 200 words replaced."""
-    from runner.worker.builtin import dedup
+    from runner.worker.texts import dedup
 
     language = Language(1)
     texts = [language.text() for _ in range(originals)]

@@ -72,7 +72,7 @@ def measured(text: str, wanted: str) -> list[float]:
 def by_extract(pages: Path, out: Path) -> None:
     """The step itself, on a text of one shard."""
     from runner.spec.data_steps import Extract
-    from runner.worker.builtin.extract import extract_shards
+    from runner.worker.texts.extract import extract_shards
 
     extract_shards(Extract().model_dump(), {"shards": {"train": pages}}, out)
 

@@ -21,8 +21,8 @@ from engine.config.schema import ModelConfig
 from engine.data.tokenize import train_bpe
 from engine.model.decoder import Decoder
 from engine.training.export import export
-from runner.worker.builtin.answers import _OfTheLab
-from runner.worker.builtin.lm_eval_tasks import _asking
+from runner.worker.scores.answers import _OfTheLab
+from runner.worker.scores.lm_eval_tasks import _asking
 
 ROUNDS, ITEMS, CHOICES, BATCH = 5, 30, 4, 16
 CONFIG = ModelConfig(

@@ -50,7 +50,7 @@ def prepare(name: str, folder: Path) -> None:
     import jax
 
     from engine.model.decoder import Decoder
-    from runner.worker.builtin import conversations as step
+    from runner.worker.texts import conversations as step
     from tests.bench.workloads import build_store
 
     workload = WORKLOADS[name]
@@ -69,7 +69,7 @@ def prepare(name: str, folder: Path) -> None:
 
 def batches(name: str, folder: Path) -> Any:
     """The batches that a `train` step would read."""
-    from runner.worker.builtin.mixtures import sampler
+    from runner.worker.texts.mixtures import sampler
 
     workload = WORKLOADS[name]
     inputs = {"tokens": folder / CHATS}

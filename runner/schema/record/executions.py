@@ -78,7 +78,7 @@ class Started(Record):
 
 class Examined(Record):
     """The result of probing an own model for look-ahead
-    (`runner.worker.builtin.look_ahead_probe`)."""
+    (`runner.worker.models.look_ahead_probe`)."""
 
     positions: Count  # positions that were asked again with only the tokens before them
     largest: Size  # difference of a logit

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runner.worker.builtin.dedup import deduplicate
+from runner.worker.texts.dedup import deduplicate
 from tests.bench import dedup
 
 

@@ -11,7 +11,7 @@ from runner.execution.ray_jobs import RayAddress
 from runner.planning import planner
 from runner.spec.graph import MAX_NODES
 from runner.worker import task_groups
-from runner.worker.builtin import held_out
+from runner.worker.selection import held_out
 from tests.bench import bot, classifying, steps, tokenizing
 from tests.bench import planning as planning_bench
 

@@ -25,13 +25,13 @@ from engine.model.decoder import Decoder, Model
 from engine.training.digest import path_of
 from engine.training.evaluate import CannotScore, Evaluation, bits_per_byte
 from runner.isolation import bubblewrap
+from runner.lib.own_code_errors import BadOwnCode
 from runner.planning import planner
-from runner.worker.builtin import look_ahead_probe, programs
-from runner.worker.builtin.look_ahead_probe import Examined, Place
-from runner.worker.builtin.own_code_errors import BadOwnCode
-from runner.worker.builtin.plugin_model import own_model
-from runner.worker.builtin.trained import Planned
 from runner.worker.model_client import Asker
+from runner.worker.models import look_ahead_probe, programs
+from runner.worker.models.look_ahead_probe import Examined, Place
+from runner.worker.models.plugin_model import own_model
+from runner.worker.models.trained import Planned
 from runner.worker.step_process import EVALUATE, Job
 from tests.cheats import model as cheats
 from tests.decided import KINDS

@@ -18,7 +18,7 @@ from runner.spec.benchmarks import measures
 from runner.spec.step_types import KEPT
 from runner.store.store import Store
 from runner.worker import executor
-from runner.worker.builtin import benchmark, lm_eval_tasks, task_scores
+from runner.worker.scores import benchmark, lm_eval_tasks, task_scores
 from tests.integration.runner.test_execute import made
 from tests.integration.runner.test_lm_eval import TASKS_OF_LM_EVAL
 

@@ -23,7 +23,7 @@ from engine.training.digest import leaves
 from runner.cli import main
 from runner.store import artifacts
 from runner.store.store import Store
-from runner.worker.builtin import chat, exchange, trained
+from runner.worker.models import chat, exchange, trained
 from tests.integration.runner.test_exchange import run
 
 MODEL = """{hidden_dim: 32, intermediate_dim: 64, num_layers: 2, num_heads: 2, seq_len: 128,

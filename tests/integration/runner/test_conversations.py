@@ -35,8 +35,8 @@ from runner.schema.record import Plan
 from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
 from runner.worker import executor, template_child
-from runner.worker.builtin.conversations import labels_of
-from runner.worker.builtin.mixtures import sampler, scored_parts
+from runner.worker.texts.conversations import labels_of
+from runner.worker.texts.mixtures import sampler, scored_parts
 from tests.integration.runner.test_execute import made
 from tests.integration.runner.test_init import OWN
 

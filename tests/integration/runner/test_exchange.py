@@ -21,7 +21,7 @@ from runner.lib.untrusted_files import printable
 from runner.planning import planner
 from runner.store import artifacts
 from runner.store.store import Store
-from runner.worker.builtin import trained
+from runner.worker.models import trained
 from tests.integration.runner.test_execute import made
 from tests.integration.runner.test_generate import TEXT
 

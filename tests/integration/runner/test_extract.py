@@ -13,9 +13,9 @@ from runner.planning import planner
 from runner.store import digests
 from runner.store.store import Store
 from runner.worker import executor
-from runner.worker.builtin import page_reader, shards
-from runner.worker.builtin.extract import UNREADABLE
-from runner.worker.builtin.page_tree import Unreadable
+from runner.worker.texts import page_reader, shards
+from runner.worker.texts.extract import UNREADABLE
+from runner.worker.texts.page_tree import Unreadable
 from tests.integration.runner.test_execute import HEAD, planned
 
 SLOW = b"<div " + b" ".join(b"a%d=1" % n for n in range(60_000)) + b">x"  # a parser compares all

@@ -19,8 +19,8 @@ from runner.schema.corpora import Corpus
 from runner.schema.lab_config import CORPORA
 from runner.store import gcs
 from runner.store.store import Store
-from runner.worker.builtin import corpus as step
-from tests import fake_gcs
+from runner.worker.texts import corpus as step
+from tests import fake_gcs, fake_hub
 
 DATA = b"".join(
     json.dumps({"text": f"{n} {'word ' * 20}"}).encode() + b"\n" for n in range(150_000)
@@ -118,6 +118,24 @@ def test_a_fetch_over_http_that_was_killed_goes_on(
     file = tmp_path / f"store/corpora/{fetched.sha256}/files/web.jsonl"
     assert file.read_bytes() == DATA
     assert not any(parts.glob("*/"))
+
+
+def test_a_tokenizer_comes_from_the_hub_without_the_weights_beside_it(tmp_path: Path) -> None:
+    place = tmp_path / CORPORA
+    place.parent.mkdir(parents=True)
+    place.write_text("words@1:\n  where: hf://acme/words\n  format: tokenizer\n  licence: MIT\n")
+    with fake_hub.hub() as hub:
+        hub.files = {"tokenizer.json": b'{"version": "1.0"}', "model.safetensors": b"weights"}
+        cache = {"REGATTA_CACHE": str(tmp_path / "cache"), "HF_HOME": str(tmp_path / "hub")}
+        environment = {**os.environ, **cache, "HF_ENDPOINT": hub.url}
+        fetch = [*FETCH[:-1], "words@1"]
+        subprocess.run(fetch, cwd=tmp_path, env=environment, check=True, timeout=60)
+    fetched = lab_config.find(tmp_path).corpora["words@1"].fetched
+    assert fetched
+    assert fetched.files == 1
+    files = tmp_path / f"store/corpora/{fetched.sha256}/files"
+    assert (files / "tokenizer.json").read_bytes() == b'{"version": "1.0"}'
+    assert not any("safetensors" in path for _, path, _ in hub.asked)
 
 
 def test_a_corpus_comes_from_a_bucket_and_is_kept_in_another(

@@ -17,7 +17,7 @@ from runner.spec import declaration
 from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
 from runner.worker import executor
-from runner.worker.builtin import generate
+from runner.worker.scores import generate
 from tests.integration.runner.test_execute import made
 
 ARMS = """\

@@ -24,7 +24,7 @@ from runner.store.artifacts import Made, MakingFailed
 from runner.store.scratch_paths import BOX, LOG, RECEIPT, SHARED, WHY
 from runner.store.store import Store
 from runner.worker import executor, main, shard_jobs, step_process
-from runner.worker.builtin import shards
+from runner.worker.texts import shards
 
 TRAPS = Path(__file__).parents[2] / "traps"
 CANARY = "canary-0d9c2f52-of-a-held-secret"

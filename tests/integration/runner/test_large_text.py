@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.worker.builtin import shards
+from runner.worker.texts import shards
 from tests.bench import large_text
 from tests.bench.large_text import Processes, generate, through
 

@@ -16,9 +16,9 @@ from engine.model.decoder import Decoder
 from engine.training.export import export
 from runner.spec.benchmarks import lm_eval_tasks as lm_eval_tasks_of
 from runner.spec.task_items import BadTask
-from runner.worker.builtin import lm_eval_tasks
-from runner.worker.builtin.answers import _OfTheLab
-from runner.worker.builtin.task_scores import scores_of
+from runner.worker.scores import lm_eval_tasks
+from runner.worker.scores.answers import _OfTheLab
+from runner.worker.scores.task_scores import scores_of
 
 WORDS = "the quick brown fox jumps over lazy dogs while seven green frogs sleep near warm water"
 TEXTS = [" ".join(np.random.default_rng(n).permutation(WORDS.split())) for n in range(40)]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from runner.worker.builtin.evaluate import evaluate
-from runner.worker.builtin.params_file import PARAMS
 from runner.worker.metrics_chunks import MetricsChunks
+from runner.worker.models.params_file import PARAMS
+from runner.worker.scores.evaluate import evaluate
 from tests.unit.runner.test_mix import PHASES, made
 from tests.unit.runner.test_mix import stores as stores  # a fixture
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.worker.builtin import model_server
-from runner.worker.builtin.model_server import Task
-from runner.worker.builtin.own_code_errors import BadOwnCode
+from runner.lib.own_code_errors import BadOwnCode
 from runner.worker.model_client import Talk
+from runner.worker.models import model_server
+from runner.worker.models.model_server import Task
 from tests.decided import KINDS
 
 ROWS, LENGTH, VOCAB = 2, 3, 4
@@ -24,7 +24,7 @@ TOKENS = np.zeros((ROWS, LENGTH), np.int32)
 REMEMBERS = """
 import os, sys
 import numpy as np
-from runner.worker.builtin import model_server
+from runner.worker.models import model_server
 asked = []
 def by_program(task):
     def run(tokens):
@@ -39,7 +39,7 @@ sys.exit(model_server.main())
 
 IMPORTED = """
 import os, sys, warnings
-from runner.worker.builtin import model_server, params_file, programs
+from runner.worker.models import model_server, params_file, programs
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     if not os.fork():

@@ -17,13 +17,14 @@ from engine.config.schema import ModelConfig, TrainConfig
 from engine.data.token_store import TokenStore
 from engine.model.decoder import Attention, Decoder
 from engine.training.evaluate import CannotScore
+from runner.lib.own_code_errors import BadOwnCode
 from runner.planning import planner
 from runner.schema import step_graph
 from runner.store.store import Store
 from runner.worker import executor
-from runner.worker.builtin import evaluate, plugins
-from runner.worker.builtin import train as builtin_train
-from runner.worker.builtin.own_code_errors import BadOwnCode
+from runner.worker.models import plugins
+from runner.worker.models import train as builtin_train
+from runner.worker.scores import evaluate
 
 B, S, V = 2, 8, 256
 

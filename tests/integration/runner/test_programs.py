@@ -12,8 +12,8 @@ from engine.config.schema import ComputeConfig, ModelConfig
 from engine.model.decoder import Decoder
 from engine.model.plain import PlainConfig, PlainModel
 from engine.training.digest import path_of
-from runner.worker.builtin import programs
-from runner.worker.builtin.programs import NotExported
+from runner.worker.models import programs
+from runner.worker.models.programs import NotExported
 
 ROWS, LENGTH, VOCAB = 2, 8, 16
 PARAMS = {"w": np.eye(VOCAB, dtype=np.float32), "unused": np.ones(3, np.float32)}

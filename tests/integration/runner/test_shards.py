@@ -9,9 +9,9 @@ import pytest
 
 from runner.store import artifacts
 from runner.store.store import Store
-from runner.worker.builtin.texts import read_split
 from runner.worker.shard_jobs import Child
 from runner.worker.step_process import Job
+from runner.worker.texts.filter_and_join import read_split
 from tests.integration.runner.test_execute import HEAD, planned
 from tests.integration.runner.test_execute import made as of_steps
 from tests.unit.runner.test_shards import (

@@ -16,8 +16,8 @@ from runner.store.artifacts import Made
 from runner.store.scratch_paths import SCRATCH
 from runner.store.store import Store
 from runner.worker import executor
-from runner.worker.builtin import train
-from runner.worker.builtin.plugins import Parts
+from runner.worker.models import train
+from runner.worker.models.plugins import Parts
 from tests.integration.runner.test_execute import made
 
 MODEL = "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}"

@@ -9,8 +9,8 @@ from runner.isolation import bubblewrap
 from runner.lib import human_eval
 from runner.planning import task_sources
 from runner.spec.task_items import BadTask, Function, items_of
-from runner.worker.builtin import examiner, solution_tests
-from runner.worker.builtin.solution_tests import LIMITS, CannotTest, check
+from runner.worker.scores import examiner, solution_tests
+from runner.worker.scores.solution_tests import LIMITS, CannotTest, check
 from runner.worker.solution_boxes import in_a_box
 
 pytestmark = pytest.mark.skipif(

@@ -14,8 +14,8 @@ import safetensors.numpy
 
 from engine.model.plain import PlainConfig, PlainModel
 from engine.training.digest import tree_sha256
-from runner.worker.builtin import params_file, trained
-from runner.worker.builtin.own_code_errors import BadOwnCode
+from runner.lib.own_code_errors import BadOwnCode
+from runner.worker.models import params_file, trained
 
 PARAMS = {"a/w": np.ones((3, 4), np.float32), "b": np.zeros(2, np.float32)}
 CONFIG = {"seq_len": 8, "vocab_size": 16}

@@ -20,7 +20,7 @@ from runner.store import artifacts, scratch_paths
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 from runner.worker import environment, metrics_chunks
-from runner.worker.builtin import train as built_in
+from runner.worker.models import train as built_in
 from tests import stub_trainer, synthetic
 
 TINY = """

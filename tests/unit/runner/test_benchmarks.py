@@ -22,11 +22,11 @@ from runner.spec import task_items
 from runner.spec.benchmarks import measures
 from runner.spec.task_items import BadTask, Choice, Whole, items_of
 from runner.worker import solution_boxes
-from runner.worker.builtin import benchmark, item_tokens, task_scores
-from runner.worker.builtin.answers import PROBES, _FromLogits, check_vocabulary
-from runner.worker.builtin.made_tasks import made
-from runner.worker.builtin.plain_values import decode, encode
-from runner.worker.builtin.trained import Planned
+from runner.worker.models.plain_values import decode, encode
+from runner.worker.models.trained import Planned
+from runner.worker.scores import benchmark, item_tokens, task_scores
+from runner.worker.scores.answers import PROBES, _FromLogits, check_vocabulary
+from runner.worker.scores.made_tasks import made
 
 TEXT = " ".join(f"The quick {word} jumped over sleepy dogs yesterday." for word in (
     "brown foxes", "green frogs", "white crows", "black goats", "young birds", "merry sheep"

@@ -20,9 +20,10 @@ from runner.spec import declaration, measured
 from runner.spec.selection_steps import Classify
 from runner.store import digests
 from runner.worker import shard_jobs
-from runner.worker.builtin import held_out, ngrams, shards
-from runner.worker.builtin.attributes import read_attributes
-from runner.worker.builtin.classify import classify
+from runner.worker.selection import held_out, ngrams
+from runner.worker.selection.classify import classify
+from runner.worker.texts import shards
+from runner.worker.texts.attributes import read_attributes
 from tests.decided import KINDS
 from tests.unit.runner.test_select import a_job, here
 
@@ -150,7 +151,7 @@ def test_any_number_of_workers_makes_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(shards, "TOGETHER", 1)
     given = {key: str(path) for key, path in inputs.items()}
-    function, place = "runner.worker.builtin.classify:classify", inputs["text"].parent
+    function, place = "runner.worker.selection.classify:classify", inputs["text"].parent
     alone, many = (
         a_job(function, configured(), given, place / one, KINDS["cpu"]) for one in ("a", "b")
     )

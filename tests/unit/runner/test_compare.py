@@ -11,9 +11,10 @@ import pytest
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.schema.metrics import AUC
-from runner.worker.builtin import compare, held_out, paired_auc
-from runner.worker.builtin.compare import NothingToCompare
-from runner.worker.builtin.paired_auc import HeldOut
+from runner.worker.scores import compare
+from runner.worker.scores.compare import NothingToCompare
+from runner.worker.selection import held_out, paired_auc
+from runner.worker.selection.paired_auc import HeldOut
 
 
 def score(value: float, error: float | None = None, chance: float | None = None) -> dict[str, Any]:

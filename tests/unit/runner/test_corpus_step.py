@@ -11,6 +11,7 @@ import pytest
 from rich.filesize import decimal
 
 from bot.messages.templating import say
+from engine.data.documents import split_files
 from engine.data.lab_texts import BadText
 from engine.data.token_store import TokenStore
 from engine.data.tokenize import byte_tokenizer
@@ -25,9 +26,10 @@ from runner.store import artifacts, digests
 from runner.store.scratch_paths import RECEIPT
 from runner.store.store import Store
 from runner.worker import shard_jobs, step_process
-from runner.worker.builtin import corpus as step
-from runner.worker.builtin import model_card, shards
+from runner.worker.models import model_card
 from runner.worker.step_process import Job
+from runner.worker.texts import corpus as step
+from runner.worker.texts import shards
 from tests.decided import KINDS
 from tests.runner.corpora import WEB, corpus, lines
 from tests.runner.corpora import raw as raw
@@ -88,7 +90,7 @@ def here(job: Job) -> None:
 
 
 def documents(out: Path, split: str) -> list[dict[str, Any]]:
-    files = shards.files(out, split)
+    files = split_files(out, split)
     return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
 
@@ -104,7 +106,7 @@ def test_a_corpus_becomes_a_text_with_a_held_out_share_that_depends_on_ids_alone
     assert len(train) + len(held_out) == 80
     assert 5 < len(held_out) < 30
     assert held_out[0].keys() == {"id", "source", "licence", "text"}
-    assert all(path.stat().st_size < 400 for path in shards.files(out, "train"))
+    assert all(path.stat().st_size < 400 for path in split_files(out, "train"))
     assert report(out)["sources"]["web"]["kept_documents"] == 80
     assert report(out)["counted"] == {"documents under MIT": 80}
     (raw / "b/1.jsonl").rename(raw / "b/9.jsonl")

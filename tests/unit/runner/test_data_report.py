@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from engine.data.lab_texts import BadText
 from runner.cli import execution_view
 from runner.schema import data_report
 from runner.schema.data_report import DataReport
 from runner.spec.data_steps import Filter
 from runner.store.store import Store
-from runner.worker.builtin import mapping, reports, texts
+from runner.worker.texts import filter_and_join, mapping, reports
 from tests.unit.site.test_data import FINGERPRINT, made, planned
 
 FILTER: dict[str, Any] = {"least_characters": 3, "most_characters": 9, "matching": "[a-z]"}
@@ -42,7 +43,7 @@ def test_filter_reports_each_source_and_the_first_reason_of_each_document(tmp_pa
     ]
     (tmp_path / "out").mkdir()
     inputs = {"text": text(tmp_path / "text", *documents)}
-    texts.filter_documents(FILTER, inputs, out := tmp_path / "out")
+    filter_and_join.filter_documents(FILTER, inputs, out := tmp_path / "out")
     found = read(out)
     assert found.left_out == {
         "shorter than least_characters, 3": 4,
@@ -72,7 +73,7 @@ def test_filter_counts_each_rule_of_the_field_and_the_lines_it_removes(tmp_path:
     ]
     (tmp_path / "out").mkdir()
     config = {"least_characters": None, "most_characters": None, "matching": None}
-    texts.filter_documents(
+    filter_and_join.filter_documents(
         config | {"rules": ("c4", "gopher/stop_words")},
         {"text": text(tmp_path / "text", *documents)},
         out := tmp_path / "out",
@@ -81,7 +82,7 @@ def test_filter_counts_each_rule_of_the_field_and_the_lines_it_removes(tmp_path:
         "c4/curly_bracket: it has a curly bracket": 2,
         "c4/sentences: it has fewer than 3 sentences": 2,
     }
-    assert read(out).counted == {texts.LINES_REMOVED: 2}
+    assert read(out).counted == {filter_and_join.LINES_REMOVED: 2}
     assert json.loads((out / "train.jsonl").read_text()) == {"text": prose, "id": "page"}
 
 
@@ -165,3 +166,15 @@ def test_the_terminal_shows_no_report_in_another_form(tmp_path: Path) -> None:
         (folder / "report.json").write_text('{"mine": 1}')
 
     assert shown(Store(tmp_path / "store"), write) == []
+
+
+def test_a_split_that_was_empty_before_may_stay_empty(tmp_path: Path) -> None:
+    (folder := tmp_path / "text").mkdir()
+    (folder / "train.jsonl").write_text('{"text": "kept"}\n')
+    (folder / "validation.jsonl").write_text("")
+    (out := tmp_path / "out").mkdir()
+    filter_and_join.filter_documents(FILTER, {"text": folder}, out)
+    assert (out / "validation.jsonl").read_text() == ""
+    (folder / "validation.jsonl").write_text('{"text": "x"}\n')
+    with pytest.raises(BadText, match=r"no document of the validation split passes; loosen"):
+        filter_and_join.filter_documents(FILTER, {"text": folder}, out)

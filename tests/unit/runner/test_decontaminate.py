@@ -12,7 +12,7 @@ import pytest
 
 from engine.data.lab_texts import BadText
 from runner.spec.benchmarks import Decontaminate
-from runner.worker.builtin import decontaminate
+from runner.worker.selection import decontaminate
 
 WORDS = [f"{a}{b}" for a in ("stone", "river", "cloud", "ember") for b in range(500)]
 ITEMS = [

@@ -11,7 +11,8 @@ import pytest
 
 from engine.data import shingles
 from engine.data.lab_texts import BadText
-from runner.worker.builtin import decontaminate, dedup, duplicates
+from runner.worker.selection import decontaminate
+from runner.worker.texts import dedup, duplicates
 
 CONFIG: dict[str, Any] = {"similarity": 0.8, "alarm_above": 0.5}
 WORDS = [f"{a}{b}" for a in ("stone", "river", "cloud", "ember") for b in range(500)]

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from engine.data.documents import whole_documents
+from engine.data.lab_texts import BadText
 from runner.schema.data_report import REPORT
 from runner.spec.data_steps import Extract
 from runner.store import digests
-from runner.worker.builtin import extract, page_reader
-from runner.worker.builtin.page_text import read
-from runner.worker.builtin.page_tree import BYTES
-from runner.worker.builtin.shards import shards
+from runner.worker.texts import extract, page_reader
+from runner.worker.texts.page_text import read
+from runner.worker.texts.page_tree import BYTES
+from runner.worker.texts.shards import shards
 
 MENU = "<p>Our site</p>"
 LAST = "<p>Updated in May</p>"
@@ -148,9 +149,15 @@ def test_parts_make_the_same_bytes_as_one_process(tmp_path: Path) -> None:
         extract.extract_shards(config, {"shards": {name: path}}, part)
     joined = tmp_path / "joined"
     joined.mkdir()
-    extract.join(config, {"parts": parts}, joined)
+    extract.join(config, {"text": text, "parts": parts}, joined)
     assert digests.digests(joined) == digests.digests(extracted(text))
     assert {path.name for path in joined.iterdir()} == {
         *(f"train.0000{n}.jsonl" for n in range(3)),
         *("validation.jsonl", extract.UNREADABLE, REPORT),
     }
+
+
+def test_a_split_of_which_no_page_can_be_read_is_refused(tmp_path: Path) -> None:
+    text = pages(tmp_path / "text", train=[{"text": "<p>words"}], validation=[{"text": "<br>"}])
+    with pytest.raises(BadText, match="no document of the validation split can be read"):
+        extracted(text)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from runner.lib import bounds
+from runner.lib.own_code_errors import BadOwnCode
 from runner.lib.problems import BadExperiment
 from runner.schema import replies
 from runner.schema.data_report import REPORT, DataReport
 from runner.schema.metrics import MEASURED
 from runner.spec import declaration
 from runner.spec.selection_steps import Ask, Classify, Label
-from runner.worker.builtin.classify import classify
-from runner.worker.builtin.label import label, sample
-from runner.worker.builtin.own_code_errors import BadOwnCode
+from runner.worker.selection.classify import classify
+from runner.worker.selection.label import label, sample
 
 
 @pytest.fixture
@@ -52,6 +52,15 @@ def test_a_rule_labels_what_it_finds_and_is_called_a_rule(text: Path) -> None:
     ones = sum(row["label"] for row in found)
     assert report.counted == {"label 0, by rule": 120 - ones, "label 1, by rule": ones}
     assert report.total.documents == 120
+
+
+def test_a_report_has_room_for_any_number_of_labels(text: Path) -> None:
+    numbers = iter(range(1000))
+    labelled(text, {"own:next": lambda _: next(numbers)}, function="own:next", documents=300)
+    (path,) = text.parent.glob(f"*/{REPORT}")
+    counted = bounds.parse(DataReport, path.read_bytes()).counted
+    assert counted["another label, by rule own:next"] == 200
+    assert (len(counted), sum(counted.values())) == (101, 300)
 
 
 def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order(text: Path) -> None:

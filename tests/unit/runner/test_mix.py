@@ -17,10 +17,10 @@ from runner.planning import planner
 from runner.spec import declaration
 from runner.spec.training_steps import Train
 from runner.store import digests
-from runner.worker.builtin import train as training
-from runner.worker.builtin.mix import mix
-from runner.worker.builtin.mixtures import parts_of, sampler
-from runner.worker.builtin.tokens import tokenize
+from runner.worker.models import train as training
+from runner.worker.texts.mix import mix
+from runner.worker.texts.mixtures import parts_of, sampler
+from runner.worker.texts.tokens import tokenize
 
 SONGS = {
     "web": "row, row, row your boat gently down the stream\n",

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from runner.planning import planned_steps
-from runner.worker.builtin import model_card
-from runner.worker.builtin.model_card import Score
+from runner.worker.models import model_card
+from runner.worker.models.model_card import Score
 
 MODEL = {"num_layers": 2, "hidden_dim": 8, "seq_len": 64, "vocab_size": 256}
 TRAIN = {"train_batch_size": 2, "num_train_steps": 5, "learning_rate": 0.01}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from runner.worker.builtin.page_text import joined, read
-from runner.worker.builtin.page_tree import DEPTH, TAGS, Unreadable
+from runner.worker.texts.page_text import joined, read
+from runner.worker.texts.page_tree import DEPTH, TAGS, Unreadable
 
 PROSE = "This sentence is long enough to be content, and no link is in any part of it at all."
 

@@ -23,10 +23,10 @@ from runner.spec.selection_steps import Select
 from runner.store import digests
 from runner.store.scratch_paths import RECEIPT
 from runner.worker import shard_jobs, step_process
-from runner.worker.builtin import shards
-from runner.worker.builtin.attributes import BadAttributes, write_attributes
-from runner.worker.builtin.select import Documents, kept, select, why_not
+from runner.worker.selection.select import Documents, kept, select, why_not
 from runner.worker.step_process import Job
+from runner.worker.texts import shards
+from runner.worker.texts.attributes import BadAttributes, write_attributes
 from tests.decided import KINDS
 
 SHARDS = {"train.00000": 40, "train.00001": 0, "train.00002": 57, "validation": 9}
@@ -171,7 +171,9 @@ def test_any_number_of_workers_makes_the_same_bytes(
     config = configured(fraction=0.25, random=chance)
     given = {"text": str(text)} | ({} if chance else {"scores": str(scores)})
     alone, many = (
-        a_job("runner.worker.builtin.select:select", config, given, text.parent / one, KINDS["cpu"])
+        a_job(
+            "runner.worker.selection.select:select", config, given, text.parent / one, KINDS["cpu"]
+        )
         for one in ("alone", "many")
     )
     here(alone)

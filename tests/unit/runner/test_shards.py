@@ -17,10 +17,10 @@ from runner.store import artifacts, digests
 from runner.store.scratch_paths import RECEIPT
 from runner.store.store import Store
 from runner.worker import executor, shard_jobs, step_process
-from runner.worker.builtin import shards, texts
-from runner.worker.builtin.texts import read_split
 from runner.worker.shard_jobs import Child, Mapper
 from runner.worker.step_process import Job
+from runner.worker.texts import filter_and_join, shards
+from runner.worker.texts.filter_and_join import read_split
 from tests.decided import KINDS
 from tests.integration.runner.test_execute import HEAD, planned
 
@@ -153,7 +153,7 @@ def test_texts_are_joined_split_by_split_in_the_order_of_their_names(tmp_path: P
             (tmp_path / name / f"{split}.{ending}").write_bytes(packed)
         (tmp_path / name / "report.json").write_text("{}")
     (out := tmp_path / "out").mkdir()
-    texts.join_texts({}, {name: tmp_path / name for name in "ba"}, out)
+    filter_and_join.join_texts({}, {name: tmp_path / name for name in "ba"}, out)
     assert sorted(path.name for path in out.iterdir()) == [
         *("train.00000.jsonl.gz", "train.00001.jsonl"),
         *("validation.00000.jsonl.gz", "validation.00001.jsonl"),

@@ -1,0 +1,194 @@
+"""Tasks of EleutherAI's lm_eval: it makes the items and judges the answers, and asks a model of the
+lab. Data come from the cache of Hugging Face's `datasets`; nothing is fetched here.
+
+A context that is too long for the model loses its beginning, as with lm_eval's own models."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.data.token_store import WrongTokens
+from engine.data.tokenize import Tokenizer
+from engine.model.generation import Prompt, Sampling
+from engine.model.scoring import Continuation
+from runner.lib.problems import near
+from runner.spec.task_items import BadTask
+from runner.worker.scores.answers import Answers
+from runner.worker.scores.item_tokens import until, windows
+
+OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE")
+MAX_TOKENS = 256  # of an answer, if its task does not say how many
+FEW_SHOT_SEED = 1234  # lm_eval's own
+
+
+class LoadedTask(NamedTuple):
+    name: str
+    found: Any  # of lm_eval's TaskManager
+
+
+def loaded(
+    asked: Mapping[str, Mapping[str, Any]], include: Path | None = None
+) -> tuple[list[LoadedTask], dict[str, str]]:
+    """The tasks with their data, and {name: why it could not be loaded}. `asked`: {name: {task,
+    shots}}. `include`: a trusted folder with tasks as YAML, in place of those of lm_eval. Raises
+    BadTask."""
+    manager = _manager(include)
+    for name in (one["task"] for one in asked.values()):
+        if name not in manager.all_tasks:
+            hint = near(name, manager.all_tasks) or "; `lm_eval ls tasks` lists them"
+            raise BadTask(f"lm_eval has no task `{name}`{hint}")
+    tasks, missing = [], {}
+    for name, one in asked.items():
+        try:
+            found = manager.load([one["task"]])
+            for task in found["tasks"].values():
+                if one["shots"] is not None:
+                    task.set_config(key="num_fewshot", value=one["shots"])
+                task.set_fewshot_seed(seed=FEW_SHOT_SEED)
+        except Exception as error:  # whatever a task's own code raises
+            missing[name] = f"{type(error).__name__}: {error}"[:500]
+            continue
+        tasks.append(LoadedTask(name, found))
+    return tasks, missing
+
+
+@cache
+def _manager(include: Path | None) -> Any:
+    os.environ.update(dict.fromkeys(OFFLINE, "1"))  # read when these libraries are imported
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_path=include and str(include), include_defaults=include is None)
+
+
+def answers_to(
+    tasks: Sequence[LoadedTask], tokenizer: Tokenizer, most_items: int, model: Answers
+) -> Iterator[dict[str, Any]]:
+    """A line for each item of each task, with what lm_eval asked, what the model answered and the
+    metrics of lm_eval for it."""
+    for task in tasks:
+        from lm_eval import evaluator  # is an extra, which other tasks do without
+
+        found = evaluator.evaluate(
+            _asking(model, tokenizer), task.found, limit=most_items, bootstrap_iters=0
+        )
+        for part, samples in found["samples"].items():
+            first = samples[0]["filter"]  # a task may read answers in several ways
+            for sample in samples:
+                if sample["filter"] == first:
+                    yield {"task": task.name} | _line(part, sample)
+
+
+def _line(part: str, sample: Mapping[str, Any]) -> dict[str, Any]:
+    """An item as it is recorded."""
+    asked = [[x for x in one if isinstance(x, str)] for one in sample["arguments"]]
+    line: dict[str, Any] = {"part": part, "item": sample["doc_id"]}
+    contexts = [one[0] for one in asked]
+    line["context"] = contexts[0] if len(set(contexts)) == 1 else contexts
+    numbers = {x: sample[x] for x in sample["metrics"] if isinstance(sample[x], bool | int | float)}
+    line["metrics"] = {name: float(value) for name, value in numbers.items()}
+    answers = [one[0] for one in sample["resps"]]
+    if all(isinstance(one, tuple) for one in answers):  # likelihoods
+        line["logprobs"] = [float(one[0]) for one in answers]
+        line["greedy"] = [bool(one[1]) for one in answers]
+        line["choices"] = [one[-1] for one in asked]
+        line["bytes"] = [len(one[-1].encode()) for one in asked]
+        line["answer"] = _number(sample["target"], asked) if len(asked) > 1 else 0
+    elif all(isinstance(one, str) for one in answers):
+        line |= {"written": answers, "answer": str(sample["target"])}
+    else:
+        line |= {"logprobs": float(answers[0]), "answer": ""}
+        line["bytes"] = len(asked[0][-1].encode())
+    return line
+
+
+def _number(target: object, asked: Sequence[Sequence[str]]) -> int | None:
+    """The number of the right choice, if lm_eval says one."""
+    if isinstance(target, int) and 0 <= target < len(asked):
+        return int(target)
+    choices, right = [one[-1].strip() for one in asked], str(target).strip()
+    return choices.index(right) if right in choices else None
+
+
+def _asking(answering: Answers, tokenizer: Tokenizer) -> Any:
+    """A model as lm_eval wants it."""
+    from lm_eval.api.model import TemplateLM
+
+    class LabModel(TemplateLM):
+        @property
+        def eot_token_id(self) -> int:
+            if tokenizer.end_of_document is None:
+                raise WrongTokens(
+                    "this task asks without a context, and no token of this tokenizer ends "
+                    "documents; use `tokenizer: bpe`"
+                )
+            return tokenizer.end_of_document
+
+        def tok_encode(
+            self, string: str, add_special_tokens: bool | None = None, **_: Any
+        ) -> list[int]:
+            del add_special_tokens  # the lab's tokenizers add none
+            return [int(x) for x in tokenizer.encode_batch([string])[0]]
+
+        def _loglikelihood_tokens(
+            self, requests: list[Any], disable_tqdm: bool = False, **_: Any
+        ) -> list[tuple[float, bool]]:
+            del disable_tqdm
+            asked = []
+            for _, context, continuation in requests:
+                whole = (context + continuation)[-answering.seq_len - 1 :]
+                start = max(1, len(whole) - len(continuation))
+                asked.append(Continuation(np.asarray(whole, np.int32), start))
+            return [
+                (float(one.logprobs.sum(dtype=np.float64)), one.greedy)
+                for one in answering.score(asked)
+            ]
+
+        def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
+            del disable_tqdm
+            texts = [
+                windows(tokenizer, request.args[0], answering.seq_len)[0] for request in requests
+            ]
+            scored = iter(answering.score([one for text in texts for one in text]))
+            return [
+                sum(float(next(scored).logprobs.sum(dtype=np.float64)) for _ in text)
+                for text in texts
+            ]
+
+        def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
+            del disable_tqdm
+            groups: dict[tuple[int, float], list[int]] = defaultdict(list)
+            for number, request in enumerate(requests):
+                said = request.args[1]
+                warm = float(said.get("temperature") or 0) if said.get("do_sample") else 0.0
+                groups[_most_tokens(said), warm].append(number)
+            found = [""] * len(requests)
+            for (count, temperature), numbers in groups.items():
+                room = answering.seq_len - count
+                if room < 1:
+                    raise WrongTokens(
+                        f"its answers may have {count} tokens, and the model's context is "
+                        f"{answering.seq_len} (seq_len); raise seq_len, or take the task out"
+                    )
+                prompts = [
+                    Prompt(np.asarray(self.tok_encode(requests[n].args[0])[-room:], np.int32), 0, n)
+                    for n in numbers
+                ]
+                made = answering.generate(prompts, count, Sampling(temperature=temperature))
+                for number, one in zip(numbers, made, strict=True):
+                    stops = requests[number].args[1].get("until") or []
+                    stops = [stops] if isinstance(stops, str) else stops
+                    found[number] = until(tokenizer, one.tokens, [x for x in stops if x])
+            return found
+
+    return LabModel()
+
+
+def _most_tokens(said: Mapping[str, Any]) -> int:
+    keys = ("max_gen_toks", "max_new_tokens", "max_tokens")
+    return next((int(said[key]) for key in keys if said.get(key)), MAX_TOKENS)

@@ -1,0 +1,1 @@
+"""Steps that judge documents and keep some of them: labels, classifiers, selection, overlaps."""

@@ -1,0 +1,1 @@
+"""Steps that make and change texts, and turn them into token stores."""
