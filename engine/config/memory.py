@@ -148,8 +148,11 @@ def footprint(
     gains = D * (2 * L + 1) + (2 * h * L if model.qk_norm == "learned" else 0)
     ends = V * D * (1 if model.tie_word_embeddings else 2)
     p = (matrices + ends) / (f * t) + gains
-    muon = train.optimizer in ("muon", "muonh")
-    moments = 2 * p - (matrices / (f * t) if muon else 0)
+    one_moment = {"lion": p, "muon": matrices / (f * t), "muonh": matrices / (f * t)}
+    moments = 2 * p - one_moment.get(train.optimizer, 0.0)
+    if train.optimizer == "soap":  # two square factors and their bases, on each device
+        sides = [(D, H * h), (D, K * h), (D, K * h), (H * h, D), (D, F), (D, F), (F, D)]
+        moments += 2 * L * sum(rows**2 + columns**2 for rows, columns in sides)
 
     copies = (a * p if a < FLOAT32 else 0) + (a * matrices / L / t if f > 1 else 0)
     if compute.attention == "reference":

@@ -18,6 +18,8 @@ from engine.config.phases import SCHEDULE, Phase, filled_in
 # ── Training ─────────────────────────────────────────────────────────────────────────────────
 
 
+ONE_RATE = ("adamw", "nadamw", "adamc", "lion")  # optimizers that move everything alike
+HYPERBALL = ("adamh", "muonh")  # those that keep norms
 DECAY = 0.2  # of wsd, by default
 GUARD_WINDOW = 64  # how many good steps define what a spike is
 MAX_SNAPSHOTS = 64  # of a run
@@ -43,10 +45,13 @@ class TrainConfig(Config):
         description="batches that are passed over. A run that continues a model on the same tokens "
         "writes that model's num_train_steps here, to see other batches",
     )
-    optimizer: Literal["adamw", "muon", "adamh", "muonh"] = Field(
-        default="adamw",
-        description="what moves the matrices of the blocks; Adam moves the rest. The h is for "
-        "Hyperball: it keeps each matrix's norm",
+    optimizer: Literal["adamw", "nadamw", "adamc", "lion", "soap", "muon", "adamh", "muonh"] = (
+        Field(
+            default="adamw",
+            description="adamw, nadamw (with Nesterov's momentum), adamc (whose decay falls with "
+            "the rate) and lion move everything alike; the others move the matrices of the blocks, "
+            "and Adam the rest. The h is for Hyperball: it keeps each matrix's norm",
+        )
     )
     learning_rate: float = Field(gt=0, description="the schedule's peak")
     adam_learning_rate: Annotated[float, Field(gt=0)] | None = Field(
@@ -147,11 +152,11 @@ class TrainConfig(Config):
     @field_validator("adam_learning_rate")
     @classmethod
     def _adam_beside_another(cls, rate: float | None, info: ValidationInfo) -> float | None:
-        if info.data.get("optimizer") == "adamw":
+        if (name := info.data.get("optimizer")) in ONE_RATE:
             if rate is not None:
                 raise refusal(
-                    "adam_learning_rate goes with optimizer muon, adamh and muonh, and adamw has "
-                    "one rate for everything; remove it, or name another optimizer"
+                    "adam_learning_rate goes with optimizer soap, muon, adamh and muonh, and "
+                    f"{name} has one rate for everything; remove it, or name another optimizer"
                 )
             return None
         return info.data.get("learning_rate") if rate is None else rate
@@ -159,7 +164,7 @@ class TrainConfig(Config):
     @field_validator("weight_decay", mode="before")
     @classmethod
     def _spheres_do_not_decay(cls, decay: Any, info: ValidationInfo) -> Any:
-        keeps_norms = info.data.get("optimizer") in ("adamh", "muonh")
+        keeps_norms = info.data.get("optimizer") in HYPERBALL
         if decay is None:
             return 0.0 if keeps_norms else 0.1
         if keeps_norms and decay != 0:

@@ -1,7 +1,7 @@
-"""Optimizers: learning rates as plain functions of the step, and AdamW, Muon, AdamH and MuonH,
-built from Optax. The role that the model declares for a parameter decides how it moves, never its
-number of dimensions: stacked norm gains look like matrices. Rates are arguments of the compiled
-step, so arms that differ only in them share one compilation."""
+"""Optimizers: learning rates as plain functions of the step, and AdamW and its kin, Lion, SOAP,
+Muon, AdamH and MuonH, built from Optax. The role that the model declares for a parameter decides
+how it moves, never its number of dimensions: stacked norm gains look like matrices. Rates are
+arguments of the compiled step, so arms that differ only in them share one compilation."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,8 @@ import numpy as np
 import optax
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
-from engine.config.schema import TrainConfig, span_steps
+from engine.config.schema import HYPERBALL, TrainConfig, span_steps
+from engine.training.soap import scale_by_soap
 
 MATRICES = ("column", "row")  # the roles that Muon and Hyperball move; Adam moves the rest
 IN, OUT = -2, -1  # the last two axes are a matrix, y = x @ w; those before are layers, experts
@@ -23,7 +24,7 @@ TINY = 1e-10  # smallest norm to divide by
 class Optimizer(NamedTuple):
     """The settings that are compiled in."""
 
-    name: Literal["adamw", "muon", "adamh", "muonh"]
+    name: Literal["adamw", "nadamw", "adamc", "lion", "soap", "muon", "adamh", "muonh"]
     momentum: float | None  # of Muon
     beta1: float
     beta2: float
@@ -42,6 +43,7 @@ class Rates(NamedTuple):
 
     matrix: Any  # for the roles in MATRICES
     rest: Any
+    height: Any = np.float32(1)  # both as a fraction of their peaks
 
 
 def optimizer(config: TrainConfig) -> Optimizer:
@@ -59,32 +61,46 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     | optimizer | u of a matrix | a matrix p moves by      | all else moves by Adam's u, and |
     | --------- | ------------- | ------------------------ | ------------------------------- |
     | adamw     | Adam          | −rate · (u + decay · p)  | decays but for gains            |
+    | soap      | SOAP          | −rate · (u + decay · p)  | decays but for gains            |
     | muon      | Muon          | −rate · (u + decay · p)  | decays but for gains            |
     | adamh     | Adam          | Hyperball, no decay      | never decays                    |
     | muonh     | Muon          | Hyperball, no decay      | never decays                    |
 
     "All else" is embedding, head and gains. Adam has bias correction (Kingma & Ba, arXiv
-    1412.6980); decay is decoupled (Loshchilov & Hutter, arXiv 1711.05101). `roles` has the tree of
+    1412.6980); decay is decoupled (Loshchilov & Hutter, arXiv 1711.05101). Three are as adamw but
+    for one thing: nadamw has Nesterov's momentum (Dozat, 2016); lion moves everything by the sign
+    of a momentum (Chen et al., arXiv 2302.06675); with adamc the decay of all but the head falls
+    with the rate, as a fraction of its peak (Defazio, arXiv 2506.02285). `roles` has the tree of
     the parameters, a Role for each.
 
     In the state, each moment has the shape and dtype of its parameter and has the same path below
-    some prefix (…/mu/<path>, …/nu/<path>): Adam keeps mu and nu, Muon only mu. The rest of the
+    some prefix (…/mu/<path>, …/nu/<path>): Adam and SOAP keep mu and nu, Muon and Lion only mu.
+    SOAP also has four square factors for each matrix (`engine.training.soap`). The rest of the
     state is small: counts, and the three coefficients of Newton–Schulz.
     """
     if not isinstance(optimizer, Optimizer):
         return _at_each_rate(optimizer)
-    hyperball = optimizer.name in ("adamh", "muonh")
-    direction = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.epsilon)
-    if optimizer.name in ("muon", "muonh"):
+    name, betas, epsilon = optimizer.name, (optimizer.beta1, optimizer.beta2), optimizer.epsilon
+    direction = optax.scale_by_adam(*betas, epsilon, nesterov=name == "nadamw")
+    if name == "lion":
+        direction = optax.scale_by_lion(*betas)
+    of_matrices = None
+    if name in ("muon", "muonh"):
         assert optimizer.momentum is not None
+        of_matrices = _muon(optimizer.momentum)
+    elif name == "soap":
+        of_matrices = scale_by_soap(*betas, epsilon)
+    if of_matrices:
         routes = jax.tree.map(lambda role: "muon" if role in MATRICES else "adam", roles)
-        direction = optax.partition({"muon": _muon(optimizer.momentum), "adam": direction}, routes)
+        direction = optax.partition({"muon": of_matrices, "adam": direction}, routes)
     decay = optax.identity()
-    if not hyperball:
+    if name == "adamc":
+        decay = _decay_with_the_rate(optimizer.weight_decay, roles)
+    elif name not in HYPERBALL:
         decayed = jax.tree.map(lambda role: role != "gain", roles)
         decay = optax.add_decayed_weights(optimizer.weight_decay, mask=decayed)
     clip = optax.clip_by_global_norm(optimizer.max_grad_norm)
-    return optax.chain(clip, direction, decay, _move(roles, hyperball))
+    return optax.chain(clip, direction, decay, _move(roles, name in HYPERBALL))
 
 
 def rates(config: TrainConfig) -> Callable[[int], Rates]:
@@ -135,8 +151,9 @@ def _rates(config: TrainConfig) -> Callable[[int], Rates]:
         return left / fall if left < fall else 1.0
 
     def at(step: int) -> Rates:
-        peaks = config.learning_rate, adam_peak
-        return Rates(*(np.float32(peak * height(step)) for peak in peaks))
+        now = height(step)
+        every = config.learning_rate * now, adam_peak * now, now
+        return Rates(*map(np.float32, every))
 
     return at
 
@@ -163,6 +180,20 @@ def _muon(momentum: float) -> optax.GradientTransformation:
         scale_by_muon(beta=momentum, weight_dimension_numbers=axes),
         optax.stateless_with_tree_map(shape_factor),
     )
+
+
+def _decay_with_the_rate(decay: float, roles: Any) -> optax.GradientTransformationExtraArgs:
+    """Adds decay · p, times the rate as a fraction of its peak; for the head, whose output no norm
+    follows, without that fraction, and nothing for gains."""
+
+    def update(directions: Any, state: Any, params: Any, *, rates: Rates) -> tuple[Any, Any]:
+        def decayed(role: str, u: jax.Array, p: jax.Array) -> jax.Array:
+            share = {"gain": 0.0, "head": 1.0}.get(role, rates.height)
+            return u + decay * share * p
+
+        return jax.tree.map(decayed, roles, directions, params), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
 def _move(roles: Any, hyperball: bool) -> optax.GradientTransformationExtraArgs:

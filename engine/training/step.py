@@ -241,7 +241,7 @@ def lower(
             partial(train_step, recipe),
             donate_argnums=0,
             out_shardings=(shardings_of(state), everywhere),
-        ).lower(state, batch, optim.Rates(rate, rate))
+        ).lower(state, batch, optim.Rates(rate, rate, rate))
 
 
 @lru_cache(maxsize=16)

@@ -171,7 +171,7 @@ class Parts:
                 raise BadOwnCode(
                     f"{name}: at step {step} it gives {rate}, which is no learning rate"
                 )
-            return Rates(np.float32(rate), np.float32(rate * beside))
+            return Rates(*map(np.float32, (rate, rate * beside, rate / recipe.learning_rate)))
 
         for step in (1, recipe.num_train_steps):
             rates(step)

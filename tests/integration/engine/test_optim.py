@@ -21,7 +21,7 @@ from engine.training import checkpoint
 from engine.training.optim import Optimizer, Rates, optimizer, rates, transform
 from tests.examples import examples
 
-NAMES = ("adamw", "muon", "adamh", "muonh")
+NAMES = "adamw", "nadamw", "adamc", "lion", "soap", "muon", "adamh", "muonh"
 
 
 def config(**changes: object) -> TrainConfig:
@@ -91,11 +91,11 @@ def test_the_demo_rises_over_two_steps_and_falls_over_three() -> None:
     assert every == pytest.approx([0.0015, *[0.003] * 13, 0.002, 0.001])
 
 
-@pytest.mark.parametrize("name", ["muon", "adamh", "muonh"])
+@pytest.mark.parametrize("name", ["soap", "muon", "adamh", "muonh"])
 def test_adam_beside_another_optimizer_has_its_own_peak(name: str) -> None:
     shape = {"optimizer": name, "learning_rate": 0.02, "warmup": 2}
-    assert rates(config(**shape, adam_learning_rate=0.002))(1) == pytest.approx((0.01, 0.001))
-    assert rates(config(**shape))(1) == pytest.approx((0.01, 0.01))
+    assert rates(config(**shape, adam_learning_rate=0.002))(1) == pytest.approx((0.01, 0.001, 0.5))
+    assert rates(config(**shape))(1) == pytest.approx((0.01, 0.01, 0.5))
 
 
 @given(data=st.data())
@@ -235,10 +235,17 @@ def reference(rule: Optimizer, role: str, p: np.ndarray, grads: list[np.ndarray]
                 a = x @ x.swapaxes(-2, -1)
                 x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
             u = x * math.sqrt(max(1, p.shape[-1] / p.shape[-2]))
+        elif rule.name == "lion":
+            u = np.sign(rule.beta1 * m + (1 - rule.beta1) * g)
+            m = rule.beta2 * m + (1 - rule.beta2) * g
         else:
             m = rule.beta1 * m + (1 - rule.beta1) * g
             v = rule.beta2 * v + (1 - rule.beta2) * g**2
-            u = m / (1 - rule.beta1**t) / (np.sqrt(v / (1 - rule.beta2**t)) + rule.epsilon)
+            mean = m / (1 - rule.beta1**t)
+            if rule.name == "nadamw":
+                ahead = rule.beta1 * m / (1 - rule.beta1 ** (t + 1))
+                mean = ahead + (1 - rule.beta1) * g / (1 - rule.beta1**t)
+            u = mean / (np.sqrt(v / (1 - rule.beta2**t)) + rule.epsilon)
         if matrix and sphere:
             q = p - rate * u * norm(p) / np.maximum(norm(u), 1e-10)
             p = q * norm(p) / norm(q)
@@ -247,7 +254,7 @@ def reference(rule: Optimizer, role: str, p: np.ndarray, grads: list[np.ndarray]
     return p
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "soap"])
 def test_every_role_moves_by_the_formulas(name: str) -> None:
     def clipped(grads: Any) -> Any:
         norm = math.sqrt(sum((g.astype(float) ** 2).sum() for g in jax.tree.leaves(grads)))
@@ -261,6 +268,39 @@ def test_every_role_moves_by_the_formulas(name: str) -> None:
     )
     got = walked(*compiled(name), PARAMS, GRADS, rates=RATES)
     assert_close(got, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_soap_is_adam_in_the_bases_of_its_factors() -> None:
+    """With square matrices, whose first gradient has all directions: otherwise bases are free."""
+    rng = np.random.default_rng(0)
+    grads = [rng.standard_normal((3, 3)) for _ in range(23)]
+    one, p = rule("soap", max_grad_norm=1e9), rng.standard_normal((3, 3))
+    params = {"w": p.astype(np.float32)}
+    given = [{"w": g.astype(np.float32)} for g in grads]
+    got = moved(transform(one, {"w": "column"}), params, given, rates=RATES)["w"]
+    left, right, m, v = 0.05 * grads[0] @ grads[0].T, 0.05 * grads[0].T @ grads[0], 0.0, 0.0
+    P, Q = (np.linalg.eigh(factor)[1][:, ::-1] for factor in (left, right))
+    p = p * (1 - 0.02 * 0.1)  # the first step only decays
+    for t, g in enumerate(grads[1:], 1):
+        m, v = 0.9 * m + 0.1 * g, 0.95 * v + 0.05 * (P.T @ g @ Q) ** 2
+        u = (P.T @ m @ Q / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-8)
+        p = p - 0.02 * (P @ u @ Q.T + 0.1 * p)
+        left, right = 0.95 * left + 0.05 * g @ g.T, 0.95 * right + 0.05 * g.T @ g
+        if t % 10 == 0:
+            P, Q = np.linalg.qr(left @ P)[0], np.linalg.qr(right @ Q)[0]
+    np.testing.assert_allclose(got, p, rtol=2e-4, atol=2e-4)
+
+
+def test_the_decay_of_adamc_falls_with_the_rate_but_for_the_head() -> None:
+    none = jax.tree.map(np.zeros_like, PARAMS)
+    half = RATES._replace(height=np.float32(0.5))
+    got = walked(*compiled("adamc"), PARAMS, [none], rates=half)
+    for key, rate in (("matrix", 0.5 * 0.02), ("embedding", 0.5 * 0.003), ("head", 0.003)):
+        np.testing.assert_allclose(got[key], (1 - 0.1 * rate) * PARAMS[key], rtol=1e-6, err_msg=key)
+    np.testing.assert_array_equal(got["blocks"]["gain"], PARAMS["blocks"]["gain"])
+    at = rates(config(optimizer="adamc", learning_rate=0.02, lr_schedule="linear"))
+    assert at(1).height == 1.0
+    assert at(2).matrix == pytest.approx(0.02 * at(2).height)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -286,7 +326,7 @@ def test_without_gradients_gains_stay_and_only_decay_moves_the_rest(name: str) -
     none = jax.tree.map(np.zeros_like, PARAMS)
     got = walked(*compiled(name), PARAMS, [none, none], rates=RATES)
     np.testing.assert_array_equal(got["blocks"]["gain"], PARAMS["blocks"]["gain"])
-    decays = name in ("adamw", "muon")
+    decays = name not in ("adamh", "muonh")
     for key, rate in (("matrix", 0.02), ("embedding", 0.003), ("head", 0.003)):
         left = (1 - 0.1 * rate) ** 2 if decays else 1.0
         np.testing.assert_allclose(got[key], left * PARAMS[key], rtol=1e-6, err_msg=key)
@@ -345,11 +385,16 @@ def test_a_moment_has_the_shape_of_its_parameter_and_ends_in_its_path(name: str)
     state = paths(jax.eval_shape(transform(rule(name), ROLES).init, PARAMS))
     for parameter, like in paths(PARAMS).items():
         role = ROLES["blocks"].get(parameter.removeprefix("blocks/"), ROLES.get(parameter))
-        kinds = ["mu"] if name.startswith("muon") and role in ("column", "row") else ["mu", "nu"]
+        one = name == "lion" or (name.startswith("muon") and role in ("column", "row"))
+        kinds = ["mu"] if one else ["mu", "nu"]
         moments = {path: state.pop(path) for path in list(state) if path.endswith("/" + parameter)}
         assert list(moments.values()) == [like] * len(kinds)
         for kind, path in zip(kinds, moments, strict=True):
             assert path.endswith(f"/{kind}/{parameter}")
+    if name == "soap":
+        factors = [shape for path, (shape, _) in state.items() if "factors" in path]
+        assert all(rows == columns for *_, rows, columns in factors)
+        state = {path: of for path, of in state.items() if "factors" not in path}
     assert {shape for shape, _ in state.values()} <= {(), (3,)}  # counts and coefficients are left
 
 

@@ -47,7 +47,7 @@ def changed(config: Any, **changes: object) -> Any:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("qk_norm", ["none", "rms", "learned"])
-@pytest.mark.parametrize("optimizer", ["adamw", "muon", "adamh", "muonh"])
+@pytest.mark.parametrize("optimizer", ["adamw", "nadamw", "lion", "soap", "muon", "adamh", "muonh"])
 def test_parameters_and_moments_are_counted_to_the_byte(
     optimizer: str, qk_norm: str, tied: bool
 ) -> None:
@@ -60,7 +60,7 @@ def test_parameters_and_moments_are_counted_to_the_byte(
     assert counted.parameters == nbytes(state.params) == 4 * flops.parameters(model)
     # Optimizers also keep a count of steps or two, and Muon its three coefficients.
     small = sum(4 * x.size for x in jax.tree.leaves(state.moments) if x.size <= 3)
-    assert small == (8 + 12 if "muon" in optimizer else 4)
+    assert small == {"muon": 8 + 12, "muonh": 8 + 12, "soap": 8}.get(optimizer, 4)
     assert counted.moments == nbytes(state.moments) - small + nbytes(state.average)
 
 

@@ -1,0 +1,103 @@
+"""SOAP (Vyas et al., 2024, arXiv 2409.11321): Adam in the eigenbasis of Shampoo's factors."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+EVERY = 10  # steps between two updates of the bases
+KEEP, REFRESH, FIRST = range(3)  # what a step does with the bases
+
+
+class Factors(NamedTuple):
+    """Of a gradient G (…, I, O): running means of G·Gᵀ and Gᵀ·G, and orthogonal bases in whose
+    first columns these are largest."""
+
+    left_II: jax.Array
+    right_OO: jax.Array
+    left_basis_II: jax.Array
+    right_basis_OO: jax.Array
+
+
+class SoapState(NamedTuple):
+    count: jax.Array  # of steps
+    mu: Any  # mean of the gradients
+    nu: Any  # mean of their squares, in the bases
+    factors: Any
+
+
+def scale_by_soap(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
+    """SOAP's direction for each matrix, the last two axes.
+
+    The factors are L = mean of G·Gᵀ and R = mean of Gᵀ·G, both with decay `beta2`. In their bases
+    P and Q, Adam runs on Pᵀ·G·Q, and its direction is rotated back. The first step only fills the
+    factors, takes their eigenvectors, and has the direction 0. Each tenth step later, the bases
+    take a step of the power iteration: P ← qr(L·P), Q ← qr(R·Q).
+    """
+
+    def init(params: Any) -> SoapState:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return SoapState(jnp.zeros((), jnp.int32), zeros, zeros, jax.tree.map(_none_yet, params))
+
+    def update(grads: Any, state: SoapState, _: Any = None) -> tuple[Any, SoapState]:
+        t = state.count  # how often the moments have moved, with this step
+        begun = t > 0
+
+        def one(g: jax.Array, mu: jax.Array, nu: jax.Array, of: Factors) -> tuple[jax.Array, ...]:
+            mu = jnp.where(begun, beta1 * mu + (1 - beta1) * g, mu)
+            nu = jnp.where(begun, beta2 * nu + (1 - beta2) * _into(of, g) ** 2, nu)
+            mean = _into(of, mu) / jnp.where(begun, 1 - beta1**t, 1)
+            root = jnp.sqrt(nu / jnp.where(begun, 1 - beta2**t, 1))
+            return _out_of(of, mean / (root + epsilon)), mu, nu
+
+        doing = jnp.where(begun, jnp.where(t % EVERY == 0, REFRESH, KEEP), FIRST)
+
+        def turned(g: jax.Array, of: Factors) -> Factors:
+            left = beta2 * of.left_II + (1 - beta2) * g @ _transposed(g)
+            right = beta2 * of.right_OO + (1 - beta2) * _transposed(g) @ g
+            bases = jax.lax.switch(
+                doing,
+                [
+                    lambda: (of.left_basis_II, of.right_basis_OO),
+                    lambda: (_qr(left @ of.left_basis_II), _qr(right @ of.right_basis_OO)),
+                    lambda: (_eigenvectors(left), _eigenvectors(right)),
+                ],
+            )
+            return Factors(left, right, *bases)
+
+        with jax.default_matmul_precision("highest"):
+            moved = jax.tree.map(one, grads, state.mu, state.nu, state.factors)
+            factors = jax.tree.map(turned, grads, state.factors)
+        directions, mu, nu = (
+            jax.tree.map(lambda _, of, at=at: of[at], grads, moved) for at in range(3)
+        )
+        return directions, SoapState(t + 1, mu, nu, factors)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _none_yet(p_IO: jax.Array) -> Factors:
+    *leading, rows, columns = p_IO.shape
+    left, right = (jnp.zeros((*leading, n, n), p_IO.dtype) for n in (rows, columns))
+    return Factors(left, right, left, right)
+
+
+def _into(of: Factors, g_IO: jax.Array) -> jax.Array:
+    return _transposed(of.left_basis_II) @ g_IO @ of.right_basis_OO
+
+
+def _out_of(of: Factors, g_IO: jax.Array) -> jax.Array:
+    return of.left_basis_II @ g_IO @ _transposed(of.right_basis_OO)
+
+
+def _transposed(x: jax.Array) -> jax.Array:
+    return jnp.swapaxes(x, -1, -2)
+
+
+def _qr(x: jax.Array) -> jax.Array:
+    return jnp.linalg.qr(x)[0]
+
+
+def _eigenvectors(x: jax.Array) -> jax.Array:
+    return jnp.linalg.eigh(x)[1][..., ::-1]  # the largest first
