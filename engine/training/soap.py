@@ -21,7 +21,7 @@ class Factors(NamedTuple):
 
 
 class SoapState(NamedTuple):
-    count: jax.Array  # of steps
+    steps: jax.Array  # so far
     mu: Any  # mean of the gradients
     nu: Any  # mean of their squares, in the bases
     factors: Any
@@ -41,7 +41,7 @@ def scale_by_soap(beta1: float, beta2: float, epsilon: float) -> optax.GradientT
         return SoapState(jnp.zeros((), jnp.int32), zeros, zeros, jax.tree.map(_none_yet, params))
 
     def update(grads: Any, state: SoapState, _: Any = None) -> tuple[Any, SoapState]:
-        t = state.count  # how often the moments have moved, with this step
+        t = state.steps  # how often the moments have moved, with this step
         begun = t > 0
 
         def one(g: jax.Array, mu: jax.Array, nu: jax.Array, of: Factors) -> tuple[jax.Array, ...]:
