@@ -122,11 +122,15 @@ def told(
     is of `eval/bpb`, and `spreads` by other metrics that predictions name."""
     by_metric = {**spreads, BPB: spread}
     named = dict.fromkeys(one.metric for one in predictions) or {BPB: None}
+    same: dict[str, list[str]] = {}  # the metrics of which a sentence is true
+    for metric in sorted(named, key=lambda metric: metric != BPB):
+        if plan.arms and (predictions or len(plan.seeds) > 1):
+            same.setdefault(known(by_metric.get(metric), len(plan.seeds)), []).append(metric)
     found = [
-        ("" if metric == BPB else f"By `{metric}`: ")
-        + known(by_metric.get(metric), len(plan.seeds))
-        for metric in sorted(named, key=lambda metric: metric != BPB)
-        if plan.arms and (predictions or len(plan.seeds) > 1)
+        words
+        if (len(same) == 1 and len(metrics) > 1) or metrics == [BPB]
+        else f"By {', '.join(f'`{metric}`' for metric in metrics)}: {words}"
+        for words, metrics in same.items()
     ]
     for n, prediction in enumerate(predictions, 1):
         if one := of_prediction(prediction, by_metric.get(prediction.metric), len(plan.seeds)):

@@ -102,3 +102,13 @@ def test_the_power_by_another_metric_is_that_of_its_own_spread() -> None:
     both = power.told(plan, [prediction, synthetic.prediction()], SPREAD, {})
     assert both[0] == power.known(SPREAD, 3), "bits per byte first"
     assert both[1].startswith(f"By `{metric}`: Statistical power unknown")
+
+
+def test_what_is_true_of_several_metrics_is_said_once() -> None:
+    named = [f"eval/{part}/bpb" for part in ("words", "java")]
+    predictions = [synthetic.prediction().model_copy(update={"metric": one}) for one in named]
+    plan = synthetic.plan()
+    assert power.told(plan, predictions, SPREAD, {}) == [power.known(None, 3)]
+    first, second, *_ = power.told(plan, [synthetic.prediction(), *predictions], SPREAD, {})
+    assert first == power.known(SPREAD, 3)
+    assert second == f"By `eval/words/bpb`, `eval/java/bpb`: {power.known(None, 3)}"
