@@ -556,6 +556,14 @@ def test_comments_link_to_the_site_if_its_address_is_known() -> None:
     )
 
 
+def test_a_run_that_is_only_continued_is_not_scored_and_did_not_fail() -> None:
+    ran = ran_of(synthetic.plan(), "words", synthetic.GRACE, failed=False)
+    runs = tuple(run.model_copy(update={"evaluated": None}) for run in ran.runs[:1])
+    thread = Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True)
+    said = result_comment.result(thread, Ran(ran.life, ran.progress, (*runs, *ran.runs[1:])))
+    assert "| not scored, 2." in said
+
+
 def test_a_reproduction_says_how_each_run_came_out_beside_the_first_time() -> None:
     body = once_more(Thread(ThreadId(1, 2), "r/l", "u", synthetic.START, True), "x", synthetic.ADA)
     assert "## ◻️ Not comparable: 2 of 6 runs\n\nCompared with `x0123456789abcdef`" in body
