@@ -26,6 +26,7 @@ from engine.config.schema import (
     ComputeConfig,
     DataConfig,
     EvalConfig,
+    ExpertsConfig,
     MeshConfig,
     ModelConfig,
     TrainConfig,
@@ -52,6 +53,7 @@ RECORDS = {
 PARTS = {
     "data": DataConfig,
     "model": ModelConfig,
+    "moe": ExpertsConfig,
     "train": TrainConfig,
     "phases": Phase,
     "own": training_steps.Own,

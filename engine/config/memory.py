@@ -39,32 +39,50 @@ def misfits(
     """Every given value that `mesh` does not divide; empty if all fits."""
     found = []
     if devices is not None and mesh.devices != devices:
+        experts = f" × expert {mesh.expert}" if mesh.expert > 1 else ""
         words = (
-            f"data {mesh.data} × fsdp {mesh.fsdp} × tensor {mesh.tensor} is a mesh of "
+            f"data {mesh.data} × fsdp {mesh.fsdp} × tensor {mesh.tensor}{experts} is a mesh of "
             f"{mesh.devices} and there {_are(devices)}; make the product {devices}, for example "
             f"fsdp: {devices}"
         )
         found.append(Misfit("compute.mesh", words))
     if model is not None:
-        found += [
-            Misfit(f"model.{field}", _remedy(field, getattr(model, field), axis, cut))
-            for field, axis, cut in (
-                ("hidden_dim", "fsdp", mesh.fsdp),
-                ("intermediate_dim", "tensor", mesh.tensor),
-                ("num_heads", "tensor", mesh.tensor),
-                ("num_kv_heads", "tensor", mesh.tensor),
-                ("vocab_size", "tensor", mesh.tensor),
+        moe, t = model.moe, mesh.tensor
+        widths = [("intermediate_dim", model.intermediate_dim, "tensor", t)]
+        if moe:
+            widths = [
+                ("moe.num_experts", moe.num_experts, "expert", mesh.expert),
+                ("moe.expert_dim", moe.expert_dim, "tensor", t),
+                ("moe.shared_dim", moe.shared_dim, "tensor", t),
+            ]
+        elif mesh.expert > 1:
+            words = (
+                f"expert {mesh.expert} divides experts, and the model has none; write fsdp: "
+                f"{mesh.fsdp * mesh.expert} in its place, or give the model moe"
             )
-            if getattr(model, field) % cut
+            found.append(Misfit("compute.mesh", words))
+        found += [
+            Misfit(f"model.{field}", _remedy(field.rpartition(".")[2], value, axis, cut))
+            for field, value, axis, cut in (
+                ("hidden_dim", model.hidden_dim, "fsdp", mesh.fsdp),
+                *widths,
+                ("num_heads", model.num_heads, "tensor", t),
+                ("num_kv_heads", model.num_kv_heads, "tensor", t),
+                ("vocab_size", model.vocab_size, "tensor", t),
+            )
+            if value % cut
         ]
     if train is not None:
-        rows, parts = mesh.data * mesh.fsdp, train.gradient_accumulation_steps
+        rows, parts = mesh.rows, train.gradient_accumulation_steps
+        axes, sizes = "data × fsdp", f"data {mesh.data} × fsdp {mesh.fsdp}"
+        if mesh.expert > 1:
+            axes, sizes = f"{axes} × expert", f"{sizes} × expert {mesh.expert}"
         if train.train_batch_size % (rows * parts):
             each = f" in each of {parts} gradient_accumulation_steps" if parts > 1 else ""
             words = (
                 f"train_batch_size {train.train_batch_size} cannot be spread evenly over "
-                f"data {mesh.data} × fsdp {mesh.fsdp} = {rows} groups of devices{each}; make it a "
-                f"multiple of {rows * parts}, or data × fsdp smaller"
+                f"{sizes} = {rows} groups of devices{each}; make it a "
+                f"multiple of {rows * parts}, or {axes} smaller"
             )
             found.append(Misfit("train.train_batch_size", words))
     return found
@@ -125,7 +143,16 @@ def footprint(
         4·H·P / t               on the CPU's fast path and in the reference: probabilities of the P
                                 keys that are computed for a query: in blocks of R rows
                                 (`attention_rows`) (S + R)/2 or the window + R on average, or all S
-        6·a·F / t               gate, up, three products of silu, and the input of down
+        6·a·F / t               gate, up, three products of silu, and the input of down; of
+                                experts, the width that a token goes through
+
+    With experts the weights of these are cut by the axis `expert`, too, and so is the batch. A
+    token of K among E experts then also keeps
+
+        2·a·K·D                 what goes into its experts and what comes out
+        8·4·E                   logits, biased ones, and their order
+
+    and blocks of a CPU are padded, so that K·(D, F of an expert) counts one and a half times.
 
     and per block its joined matrices once more, a · (q, k, v, gate, up)/t, and for the current
     block half as much again for its gradients. With `remat: block` it keeps a·D per token for each
@@ -137,21 +164,28 @@ def footprint(
     and of the output matrix, 4·D·V / t.
     """
     mesh, parts = compute.mesh, train.gradient_accumulation_steps
-    f, t = mesh.fsdp, mesh.tensor
+    f, t, e = mesh.fsdp, mesh.tensor, mesh.expert
     a = bytes_of(compute, platform)
     D, F, V, L = model.hidden_dim, model.intermediate_dim, model.vocab_size, model.num_layers
     H, K, h, S = model.num_heads, model.num_kv_heads, model.head_dim, model.seq_len
-    T = train.train_batch_size * S / (mesh.data * f * parts)
+    T = train.train_batch_size * S / (mesh.rows * parts)
 
-    qkv, mlp = D * (H + 2 * K) * h, 3 * D * F
-    matrices = L * (qkv + H * h * D + mlp)
-    gains = D * (2 * L + 1) + (2 * h * L if model.qk_norm == "learned" else 0)
+    qkv, mlp, gains = D * (H + 2 * K) * h, 3 * D * F, D * (2 * L + 1)
+    of_experts = 0.0  # in one block, on one device before fsdp and tensor
+    if moe := model.moe:
+        mlp, of_experts = 3 * D * moe.shared_dim, 3 * D * moe.expert_dim * moe.num_experts / e
+        gains += L * (moe.num_experts * (D + 2) + 1)  # the router, bias, load, and what is dropped
+    matrices = L * (qkv + H * h * D + mlp + of_experts)
+    gains += 2 * h * L if model.qk_norm == "learned" else 0
     ends = V * D * (1 if model.tie_word_embeddings else 2)
     p = (matrices + ends) / (f * t) + gains
     one_moment = {"lion": p, "muon": matrices / (f * t), "muonh": matrices / (f * t)}
     moments = 2 * p - one_moment.get(train.optimizer, 0.0)
     if train.optimizer == "soap":  # two square factors and their bases, on each device
-        sides = [(D, H * h), (D, K * h), (D, K * h), (H * h, D), (D, F), (D, F), (F, D)]
+        widths = [F]
+        if moe:
+            widths = [moe.expert_dim] * moe.num_experts + [moe.shared_dim] * bool(moe.shared_dim)
+        sides = [(D, H * h), (D, K * h), (D, K * h), (H * h, D), *3 * [(D, of) for of in widths]]
         moments += 2 * L * sum(rows**2 + columns**2 for rows, columns in sides)
 
     copies = (a * p if a < FLOAT32 else 0) + (a * matrices / L / t if f > 1 else 0)
@@ -169,7 +203,13 @@ def footprint(
         + FLOAT32 * H * seen / t
         + 6 * a * F / t
     )
-    block = T * per_token + a * (qkv + 2 * D * F) / t
+    joined: float = qkv + 2 * D * F
+    if moe:
+        padded = 1.5 if platform == "cpu" else 1.0
+        chosen = padded * 2 * D + (padded - 1) * 6 * moe.expert_dim / t
+        per_token += a * moe.top_k * chosen + 8 * FLOAT32 * moe.num_experts
+        joined = qkv + 2 * D * moe.shared_dim + of_experts
+    block = T * per_token + a * joined / t
     if compute.remat == "none" or (platform == "cpu" and compute.unrolls(model.num_layers)):
         kept = (L + 0.5) * block
     else:
@@ -215,7 +255,7 @@ def choices(
     helps."""
 
     batch, parts, mesh = train.train_batch_size, train.gradient_accumulation_steps, compute.mesh
-    groups = mesh.data * mesh.fsdp
+    groups = mesh.rows
 
     def fits(words: str, train: TrainConfig, compute: ComputeConfig) -> Iterator[Choice]:
         if not misfits(compute.mesh, model=model, train=train):

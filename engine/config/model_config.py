@@ -25,6 +25,84 @@ def ladder(depth: int) -> tuple[int, int, int, int, int]:
     return 64 * depth, 224 * depth, depth, depth, depth
 
 
+class ExpertsConfig(Config):
+    """A mixture of experts, which takes the place of the MLP in every block."""
+
+    num_experts: Annotated[int, Field(gt=1, le=2**16)] = Field(
+        description="MLPs in a block, of which a router chooses top_k for each token"
+    )
+    top_k: Count = Field(description="experts that a token goes through")
+    expert_dim: Count = Field(description="width inside each expert")
+    shared_dim: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="width inside an MLP that every token goes through beside them"
+    )
+    balance: Literal["quantile", "bias", "auxiliary", "none"] = Field(
+        default=None,
+        validate_default=True,
+        description="what keeps the load of the experts even: a bias of the choice, set to "
+        "quantiles of the last batch or moved by balance_rate, or an auxiliary loss; quantile if "
+        "left out",
+    )
+    balance_rate: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        validate_default=True,
+        description="of bias: its step, 0.001 if left out; of auxiliary: the weight of the loss, "
+        "0.01 if left out",
+    )
+    weight_sum: float = Field(
+        default=1.0, gt=0, description="what the weights of a token's experts add up to"
+    )
+    router_z_loss: float = Field(
+        default=0.0, ge=0, description="weight of the squared logsumexp of the router's logits"
+    )
+    capacity_factor: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="in training an expert takes at most so many times the even load, and drops "
+        "what is more; drops nothing if left out",
+    )
+
+    @field_validator("top_k")
+    @classmethod
+    def _there_are_so_many(cls, top_k: int, info: ValidationInfo) -> int:
+        experts = info.data.get("num_experts")
+        if experts is not None and top_k > experts:
+            raise refusal(
+                f"top_k {top_k} is more than num_experts {experts}; make it at most {experts}"
+            )
+        return top_k
+
+    @field_validator("balance", mode="before")
+    @classmethod
+    def _there_is_a_choice(cls, balance: Any, info: ValidationInfo) -> Any:
+        top_k, experts = info.data.get("top_k"), info.data.get("num_experts")
+        if top_k is None or top_k != experts:
+            return balance or "quantile"
+        if balance not in (None, "none"):
+            raise refusal(
+                f"balance {balance} has nothing to do, because each token goes through all "
+                f"{experts} experts; remove it, or make top_k smaller"
+            )
+        return "none"
+
+    @field_validator("balance_rate")
+    @classmethod
+    def _rate_is_used(cls, rate: float | None, info: ValidationInfo) -> float | None:
+        balance = info.data.get("balance")
+        if balance in ("bias", "auxiliary"):
+            return rate or (0.001 if balance == "bias" else 0.01)
+        if rate is not None and balance is not None:
+            raise refusal(
+                f"balance_rate {rate} goes with balance bias and auxiliary, and balance is "
+                f"{balance}; remove it, or name one of them"
+            )
+        return None
+
+    @property
+    def active_dim(self) -> int:
+        """The width that a token goes through, shared and chosen."""
+        return self.top_k * self.expert_dim + self.shared_dim
+
+
 class ModelConfig(Config):
     """The shape of a Llama-style decoder without biases.
 
@@ -42,11 +120,19 @@ class ModelConfig(Config):
         description="a shape from one dial, for ladders: num_layers and num_heads are depth, "
         "hidden_dim is 64 · depth, intermediate_dim 224 · depth",
     )
+    moe: ExpertsConfig | None = Field(
+        default=None,
+        exclude_if=lambda moe: moe is None,  # old records have no such key
+        description="a mixture of experts in the place of each MLP",
+    )
     hidden_dim: Count = Field(
         default=None, validate_default=True, description="width of the residual stream"
     )
     intermediate_dim: Count = Field(
-        default=None, validate_default=True, description="width inside the SwiGLU MLP"
+        default=None,
+        validate_default=True,
+        description="width inside the SwiGLU MLP; with moe left out: it is then the width that a "
+        "token goes through, top_k · expert_dim + shared_dim",
     )
     num_layers: Count = Field(default=None, validate_default=True, description="decoder blocks")
     head_dim: Count = Field(  # type: ignore[assignment]  # filled in below
@@ -92,15 +178,28 @@ class ModelConfig(Config):
         if value is not None:
             return value
         size, depth = info.data.get("size"), info.data.get("depth")
+        if info.field_name == "intermediate_dim" and (moe := info.data.get("moe")):
+            return moe.active_dim
         if size or depth:
             return dict(zip(SHAPE, SIZES[size] if size else ladder(depth or 1), strict=True))[
                 str(info.field_name)
             ]
         if info.field_name == "num_kv_heads":
             return info.data.get("num_heads", 1)
-        if {"size", "depth"} <= info.data.keys():
+        if {"size", "depth", "moe"} <= info.data.keys():
             raise PydanticCustomError("missing", "is missing; write it, or size, or depth")
         return ladder(1)[SHAPE.index(str(info.field_name))]  # report the problem once only
+
+    @field_validator("intermediate_dim")
+    @classmethod
+    def _experts_say_it(cls, intermediate_dim: int, info: ValidationInfo) -> int:
+        moe = info.data.get("moe")
+        if moe is not None and intermediate_dim != moe.active_dim:
+            raise refusal(
+                f"intermediate_dim {intermediate_dim} is the width of an MLP, and the model has "
+                "experts in its place; remove it, or moe"
+            )
+        return intermediate_dim
 
     @field_validator("num_kv_heads")
     @classmethod

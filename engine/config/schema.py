@@ -12,6 +12,7 @@ from engine.config.fields import Count as Count
 from engine.config.fields import Span, divisors, listed
 from engine.config.fields import refusal as refusal
 from engine.config.fields import span_steps as span_steps
+from engine.config.model_config import ExpertsConfig as ExpertsConfig
 from engine.config.model_config import ModelConfig as ModelConfig
 from engine.config.phases import SCHEDULE, Phase, filled_in
 
@@ -288,10 +289,20 @@ class MeshConfig(Config):
         default=1, description="parts of the batch among which the parameters are split as well"
     )
     tensor: Count = Field(default=1, description="parts of each matrix, of heads and of the MLP")
+    expert: Count = Field(
+        default=1,
+        exclude_if=lambda parts: parts == 1,  # old records have no such key
+        description="parts of the batch among which the experts are divided as well",
+    )
 
     @property
     def devices(self) -> int:
-        return self.data * self.fsdp * self.tensor
+        return self.rows * self.tensor
+
+    @property
+    def rows(self) -> int:
+        """The groups of devices that a batch's rows are spread over."""
+        return self.data * self.fsdp * self.expert
 
 
 UNROLLED = 16  # layers up to which unrolling is the default
@@ -317,6 +328,13 @@ class ComputeConfig(Config):
     )
     attention: Literal["fast", "reference"] = Field(
         default="fast", description="the platform's fast path, or the plain one in float32"
+    )
+    experts: Literal["blocks", "ragged"] | None = Field(
+        default=None,
+        exclude_if=lambda how: how is None,  # old records have no such key
+        description="how a mixture is multiplied: in blocks of tokens of one expert, padded to one "
+        "size, or in groups of any size, which GPUs and TPUs are good at; if left out: blocks on "
+        "a CPU, else ragged",
     )
 
     def unrolls(self, num_layers: int) -> bool:

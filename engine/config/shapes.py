@@ -18,13 +18,22 @@ def shapes(model: ModelConfig) -> Shapes:
         "attention/v_proj": (hidden, keys),
         "attention/o_proj": (queries, hidden),
         "mlp_norm/gain": (hidden,),
-        "mlp/gate_proj": (hidden, inner),
-        "mlp/up_proj": (hidden, inner),
-        "mlp/down_proj": (inner, hidden),
     }
+    if moe := model.moe:
+        experts, inner = (moe.num_experts,), moe.shared_dim
+        block |= _mlp("mlp", experts, hidden, moe.expert_dim)
+        block |= {"mlp/router": (hidden, *experts), "mlp/dropped": ()}
+        block |= {"mlp/bias": experts, "mlp/load": experts}
+    if inner:
+        block |= _mlp("mlp/shared" if moe else "mlp", (), hidden, inner)
     if model.qk_norm == "learned":
         block |= {"attention/q_norm": (head,), "attention/k_norm": (head,)}
     found: Shapes = {"embedding": (model.vocab_size, hidden), "final_norm/gain": (hidden,)}
     if not model.tie_word_embeddings:
         found["lm_head"] = (hidden, model.vocab_size)
     return found | {f"blocks/{name}": (model.num_layers, *of) for name, of in block.items()}
+
+
+def _mlp(path: str, experts: tuple[int, ...], hidden: int, inner: int) -> Shapes:
+    into, out = (*experts, hidden, inner), (*experts, inner, hidden)
+    return {f"{path}/gate_proj": into, f"{path}/up_proj": into, f"{path}/down_proj": out}

@@ -8,8 +8,9 @@ everything else works on the plain tree of arrays that `Decoder.init` returns:
      "final_norm": {"gain"}, "lm_head": DV unless tied}
 
 Everything in "blocks" has a leading axis of layers. With learned query and key norms, "attention"
-has "q_norm" and "k_norm", too. Matrices are (in, out): y = x @ w. Activations are two-dimensional,
-(B·S, D), outside of attention: in three dimensions the gradient would make transposed copies.
+has "q_norm" and "k_norm", too; a mixture of experts has another "mlp" (`experts.py`). Matrices are
+(in, out): y = x @ w. Activations are two-dimensional, (B·S, D), outside of attention: in three
+dimensions the gradient would make transposed copies.
 
 To replace a part, pass another class: `Decoder(config, attention=MyAttention)`. Every part is built
 as `Part(decoder, rngs)` from its Decoder and a source of random keys."""
@@ -34,9 +35,13 @@ Part = Callable[["Decoder", nnx.Rngs], Any]  # a subclass of nnx.Module
 
 # What a parameter is for. Optimizers and shardings use the role, never the number of dimensions:
 # stacked gains look like matrices. The two kinds of matrices differ in the dimension that may be
-# split between devices: the output (column) or the input (row). "gain" is everything that is not a
-# matrix.
-Role = Literal["embedding", "column", "row", "head", "gain"]
+# split between devices: the output (column) or the input (row); those of experts have an axis of
+# experts before them. "gain" is everything that is not a matrix. A "state" is not learned: what
+# stands for its gradient is the change that a step makes to it (`experts.remember`).
+Role = Literal[
+    "embedding", "column", "row", "head", "gain", "expert column", "expert row", "router", "state"
+]
+IN_FLOAT32 = ("gain", "router", "state")  # whatever the compute dtype is
 
 
 class Sequences(NamedTuple):
@@ -137,10 +142,10 @@ class Attention(nnx.Module):
 
 
 class SwiGLU(nnx.Module):
-    """(silu(x · gate) ⊙ (x · up)) · down."""
+    """(silu(x · gate) ⊙ (x · up)) · down, of the model's intermediate_dim or another `width`."""
 
-    def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
-        D, F = decoder.config.hidden_dim, decoder.config.intermediate_dim
+    def __init__(self, decoder: "Decoder", rngs: nnx.Rngs, width: int | None = None) -> None:
+        D, F = decoder.config.hidden_dim, width or decoder.config.intermediate_dim
         self.gate_proj = weights(rngs, "column", (D, F))
         self.up_proj = weights(rngs, "column", (D, F))
         self.down_proj = weights(rngs, "row", (F, D), into_stream(decoder.config))
@@ -152,6 +157,13 @@ class SwiGLU(nnx.Module):
         both_T2F = jnp.einsum("td,dgf->tgf", x_TD, both_D2F)
         gate_TF, up_TF = (x.squeeze(1) for x in jnp.split(both_T2F, 2, axis=1))
         return (jax.nn.silu(gate_TF) * up_TF) @ self.down_proj[...]
+
+
+def feed_forward(decoder: "Decoder", rngs: nnx.Rngs) -> Any:
+    """The MLP of a block that the configuration names: one for all tokens, or experts."""
+    from engine.model.experts import Experts  # which is made of parts of this module
+
+    return (Experts if decoder.config.moe else SwiGLU)(decoder, rngs)
 
 
 class Block(nnx.Module):
@@ -187,7 +199,7 @@ class Decoder:
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     block: Part = Block
     attention: Part = Attention
-    mlp: Part = SwiGLU
+    mlp: Part = feed_forward
     norm: Part = RMSNorm
 
     def init(self, key: jax.Array) -> Params:
@@ -271,7 +283,7 @@ class Decoder:
         """The blocks' matrices in the compute dtype."""
 
         def one(parameter: jax.Array, role: Role) -> jax.Array:
-            return parameter if role == "gain" else parameter.astype(self.dtype)
+            return parameter if role in IN_FLOAT32 else parameter.astype(self.dtype)
 
         return jax.tree.map(one, blocks, self.roles()["blocks"])
 
@@ -316,8 +328,8 @@ def gain(size: int) -> nnx.Param:
     return nnx.Param(jnp.ones(size, jnp.float32), role="gain")
 
 
-def weights(rngs: nnx.Rngs, role: Role, shape: tuple[int, int], std: float = INIT_STD) -> nnx.Param:
-    """Draw a matrix, as `Decoder.init` describes."""
+def weights(rngs: nnx.Rngs, role: Role, shape: tuple[int, ...], std: float = INIT_STD) -> nnx.Param:
+    """Draw a matrix, or one for each expert, as `Decoder.init` describes."""
     # JAX cuts truncated_normal at ±2 but does not rescale it: its standard deviation is 0.88.
     drawn = jax.random.truncated_normal(rngs.params(), -2, 2, shape, jnp.float32)
     return nnx.Param(std * drawn, role=role)

@@ -4,9 +4,9 @@ the shardings of parameters and batches and from the few calls of `constrain`.
 
     data    copies of the parameters; each has its rows of the batch. Only this axis crosses slices
     fsdp    more rows of the batch, and a slice of every weight, gathered when a layer needs it
+    expert  more rows of the batch, and some of the experts of every block, which compute for the
+            rows of all along this axis; everything else has copies here
     tensor  heads, the MLP's inner dimension and the vocabulary
-
-An axis `expert` would go between `fsdp` and `tensor` and shard the leading axis of experts.
 """
 
 import math
@@ -22,8 +22,8 @@ from engine.config.memory import misfits
 from engine.config.schema import MeshConfig, ModelConfig, TrainConfig
 from engine.model.processes import slice_of
 
-AXES = ("data", "fsdp", "tensor")
-ROWS = ("data", "fsdp")  # the axes over which a batch's rows are spread
+AXES = ("data", "fsdp", "expert", "tensor")
+ROWS = ("data", "fsdp", "expert")  # the axes over which a batch's rows are spread
 
 # How the last dimensions of a parameter are sharded, by its role. Leading dimensions, such as
 # layers, are not sharded. Gains are small: every device has all of them.
@@ -31,7 +31,11 @@ SHARDINGS = {
     "embedding": PartitionSpec("tensor", "fsdp"),  # V, D
     "column": PartitionSpec("fsdp", "tensor"),  # in, out
     "row": PartitionSpec("tensor", "fsdp"),  # in, out
+    "expert column": PartitionSpec("expert", "fsdp", "tensor"),  # expert, in, out
+    "expert row": PartitionSpec("expert", "tensor", "fsdp"),  # expert, in, out
     "head": PartitionSpec("fsdp", "tensor"),  # D, V
+    "router": PartitionSpec(),
+    "state": PartitionSpec(),
     "gain": PartitionSpec(),
 }
 
@@ -44,7 +48,7 @@ class BadMesh(Exception):
 
 def make(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """The mesh over `devices`, by default all devices. Raises BadMesh unless its sizes multiply to
-    their number and `data` can be spread over their slices; `fsdp` and `tensor` stay inside one
+    their number and `data` can be spread over their slices; the other axes stay inside one
     slice."""
     devices = jax.devices() if devices is None else devices
     if problems := misfits(config, devices=len(devices)):
@@ -59,7 +63,7 @@ def make(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mes
         )
     # Neighbours on the mesh are neighbours on a TPU's torus. Not jax.make_mesh, which refuses a
     # torus without a side as long as an axis.
-    inside = (config.data // len(slices), config.fsdp, config.tensor)
+    inside = (config.data // len(slices), config.fsdp, config.expert, config.tensor)
     laid_out = np.concatenate(
         [
             mesh_utils.create_device_mesh(inside, group, allow_split_physical_axes=True)
@@ -131,7 +135,7 @@ def local_rows(mesh: Mesh, batch_size: int) -> np.ndarray:
 def put(mesh: Mesh, rows: T, batch_size: int) -> T:
     """Put a batch on the devices. `rows` is a tree of NumPy arrays that hold this host's rows,
     `local_rows(mesh, batch_size)` in order. Returns the same tree of arrays of all `batch_size`
-    rows, sharded over `data` and `fsdp`."""
+    rows, sharded over ROWS."""
     here = local_rows(mesh, batch_size)
 
     def whole(x: np.ndarray) -> jax.Array:

@@ -144,6 +144,11 @@ def _holdable(decoder: Any) -> ModelConfig:
             name = getattr(getattr(decoder, part.name), "__name__", "another one")
             raise CannotExchange(f"the decoder's {part.name} is {name}, and {other}")
     config: ModelConfig = decoder.config
+    if config.moe is not None:
+        raise CannotExchange(
+            f"the model has {config.moe.num_experts} experts, weighed by sigmoids and chosen with "
+            f"a bias, and {other}"
+        )
     if config.logit_soft_cap is not None:
         raise CannotExchange(
             f"logit_soft_cap is {config.logit_soft_cap}, and neither Llama nor Qwen3 caps its "

@@ -16,7 +16,8 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 from engine.config.schema import HYPERBALL, TrainConfig, span_steps
 from engine.training.soap import scale_by_soap
 
-MATRICES = ("column", "row")  # the roles that Muon and Hyperball move; Adam moves the rest
+# The roles that Muon and Hyperball move; Adam moves the rest.
+MATRICES = ("column", "row", "expert column", "expert row")
 IN, OUT = -2, -1  # the last two axes are a matrix, y = x @ w; those before are layers, experts
 TINY = 1e-10  # smallest norm to divide by
 
@@ -66,12 +67,12 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     | adamh     | Adam          | Hyperball, no decay      | never decays                    |
     | muonh     | Muon          | Hyperball, no decay      | never decays                    |
 
-    "All else" is embedding, head and gains. Adam has bias correction (Kingma & Ba, arXiv
-    1412.6980); decay is decoupled (Loshchilov & Hutter, arXiv 1711.05101). Three are as adamw but
-    for one thing: nadamw has Nesterov's momentum (Dozat, 2016); lion moves everything by the sign
-    of a momentum (Chen et al., arXiv 2302.06675); with adamc the decay of all but the head falls
-    with the rate, as a fraction of its peak (Defazio, arXiv 2506.02285). `roles` has the tree of
-    the parameters, a Role for each.
+    "All else" is embedding, head, routers and gains; states do not move. Adam has bias correction
+    (Kingma & Ba, arXiv 1412.6980); decay is decoupled (Loshchilov & Hutter, arXiv 1711.05101).
+    Three are as adamw but for one thing: nadamw has Nesterov's momentum (Dozat, 2016); lion moves
+    everything by the sign of a momentum (Chen et al., arXiv 2302.06675); with adamc the decay of
+    all but the head falls with the rate, as a fraction of its peak (Defazio, arXiv 2506.02285).
+    `roles` has the tree of the parameters, a Role for each.
 
     In the state, each moment has the shape and dtype of its parameter and has the same path below
     some prefix (…/mu/<path>, …/nu/<path>): Adam and SOAP keep mu and nu, Muon and Lion only mu.
@@ -97,7 +98,7 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     if name == "adamc":
         decay = _decay_with_the_rate(optimizer.weight_decay, roles)
     elif name not in HYPERBALL:
-        decayed = jax.tree.map(lambda role: role != "gain", roles)
+        decayed = jax.tree.map(lambda role: role not in ("gain", "state"), roles)
         decay = optax.add_decayed_weights(optimizer.weight_decay, mask=decayed)
     clip = optax.clip_by_global_norm(optimizer.max_grad_norm)
     return optax.chain(clip, direction, decay, _move(roles, name in HYPERBALL))

@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from engine.config.schema import GUARD_WINDOW, TrainConfig
 from engine.data.token_store import Batch
+from engine.model import experts
 from engine.model import mesh as meshes
 from engine.model.decoder import Model, Params
 from engine.model.loss import LossFunction
@@ -74,6 +75,8 @@ class Figures(NamedTuple):
     grad_norm: jax.Array  # global, before clipping
     param_norm: jax.Array  # global, before the update
     bad_steps: jax.Array  # consecutive, up to this one; 0 if it was good
+    max_load: jax.Array | None  # of any expert, 1 being even; None without experts
+    dropped: jax.Array | None  # fraction of what tokens chose
 
 
 def recipe(
@@ -116,8 +119,10 @@ def train_step(
     than so many standard deviations, once there are 64. With `on_bad_step: skip` a bad step changes
     nothing in the state but the count of bad steps.
     """
+    roles = recipe.decoder.roles()
     loss, grads = _gradients(recipe, state.params, batch)
-    grad_norm, param_norm = optax.tree.norm(grads), optax.tree.norm(state.params)
+    grads, changes = _apart(roles, grads)
+    grad_norm, param_norm = optax.tree.norm(grads), optax.tree.norm(_apart(roles, state.params)[0])
     # Parameters that no token of the batch uses affect only their norm.
     bad = ~jnp.isfinite(loss + grad_norm + param_norm)
     if recipe.spike_sigma:
@@ -125,12 +130,13 @@ def train_step(
     bad_steps = jnp.where(bad, state.guard.bad_steps + 1, 0)
 
     def update(state: State) -> State:
-        transform = optim.transform(recipe.optimizer, recipe.decoder.roles())
+        transform = optim.transform(recipe.optimizer, roles)
         deltas, moments = transform.update(grads, state.moments, state.params, rates=rates)
-        params = optax.apply_updates(state.params, deltas)
+        params = optax.apply_updates(state.params, _either(roles, changes, deltas))
         average = state.average
         if recipe.ema_decay:
             average = optax.incremental_update(params, average, 1 - recipe.ema_decay)
+            average = _either(roles, params, average)
         return State(params, moments, average, _remember(state.guard, loss, grad_norm))
 
     def skip(state: State) -> State:
@@ -140,14 +146,27 @@ def train_step(
         state = jax.lax.cond(bad, skip, update, state)
     else:
         state = update(state)  # the loop stops before it uses this
-    return state, Figures(loss, grad_norm, param_norm, bad_steps)
+    max_load, dropped = experts.balance(roles, state.params) or (None, None)
+    return state, Figures(loss, grad_norm, param_norm, bad_steps, max_load, dropped)
+
+
+def _either(roles: Any, of_states: Params, of_others: Params) -> Params:
+    """The leaves of `of_states` where a parameter is a state, and of `of_others` elsewhere."""
+    return jax.tree.map(lambda role, a, b: a if role == "state" else b, roles, of_states, of_others)
+
+
+def _apart(roles: Any, tree: Params) -> tuple[Params, Params]:
+    """`tree` with 0 for the states, and with 0 for all else. A model without states has it back."""
+    zero = jax.tree.map(jnp.zeros_like, tree)
+    return _either(roles, zero, tree), _either(roles, tree, zero)
 
 
 def _gradients(recipe: Recipe, params: Params, batch: Batch) -> tuple[jax.Array, Params]:
     """The mean loss over all scored targets of the batch, and the gradient of the mean objective
-    (loss and penalty), summed over the recipe's parts."""
+    (loss and penalty): the mean over the recipe's parts, whose objectives add up to it. What a part
+    says of itself in place of a gradient (see `engine.model.experts`) is so averaged, too."""
     decoder = recipe.decoder
-    scored = jnp.maximum(jnp.sum(batch.targets_BS >= 0), 1).astype(jnp.float32)
+    scored = jnp.maximum(jnp.sum(batch.targets_BS >= 0), 1).astype(jnp.float32) / recipe.parts
 
     def objective(params: Params, part: Batch) -> tuple[jax.Array, jax.Array]:
         losses = recipe.loss(
@@ -172,7 +191,8 @@ def _gradients(recipe: Recipe, params: Params, batch: Batch) -> tuple[jax.Array,
         lambda x: jnp.swapaxes(x.reshape(-1, recipe.parts, *x.shape[1:]), 0, 1), batch
     )
     zero = jax.tree.map(jnp.zeros_like, params), jnp.zeros(())
-    (grads, loss), _ = jax.lax.scan(add, zero, parts)
+    total, _ = jax.lax.scan(add, zero, parts)
+    grads, loss = jax.tree.map(lambda x: x / recipe.parts, total)
     return loss, grads
 
 

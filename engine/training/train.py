@@ -45,6 +45,8 @@ class Metrics(NamedTuple):
     tokens_per_second: float | None = None  # over the last 5 steps, every 5 steps
     mfu: float | None = None  # model FLOPs utilisation at that pace, see `_Reporter`
     compile_seconds: float | None = None  # before the first step of this process
+    max_load: float | None = None  # of any expert in any layer, 1 being even; only with experts
+    dropped: float | None = None  # fraction of what tokens chose; only with experts
 
 
 class Diverged(Exception):
@@ -297,7 +299,8 @@ class _Reporter:
 
     def __call__(self, number: int, figures: Figures) -> Metrics:
         """Raises Diverged if the step was bad and the run must stop."""
-        loss, grad_norm, param_norm, bad_steps = (x.item() for x in jax.device_get(figures))
+        fetched = jax.tree.map(lambda x: x.item(), jax.device_get(figures))
+        loss, grad_norm, param_norm, bad_steps, max_load, dropped = fetched
         if bad_steps > (MOST_SKIPPED if self._config.on_bad_step == "skip" else 0):
             raise Diverged(number, self._complaint(loss, grad_norm, param_norm, bad_steps))
         pace, compile_seconds = self._pace(), self._compile_seconds
@@ -314,6 +317,8 @@ class _Reporter:
             tokens_per_second=pace,
             mfu=pace * self._mfu_of_pace if pace and self._mfu_of_pace else None,
             compile_seconds=compile_seconds,
+            max_load=max_load,
+            dropped=dropped,
         )
 
     def _complaint(self, loss: float, grad_norm: float, param_norm: float, bad_steps: int) -> str:

@@ -147,7 +147,9 @@ def _too_large(arms: Sequence[str], needed: int, room: int, place: str) -> str:
 def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
     """An arm's cells in the table of arms."""
     counts = arm.parameters, arm.tokens
-    known = ("own code" if one is None else count(one) for one in counts)
+    known = ["own code" if one is None else count(one) for one in counts]
+    if arm.labs and arm.labs.moe:
+        known[0] += f", {count(parameters(arm.labs, active=True))} active"
     return *known, "own code" if arm.model_flops is None else flops(arm.model_flops)
 
 

@@ -51,6 +51,8 @@ class Point(Report):
     learning_rate: Figure | None = None
     tokens: Count | None = None
     skipped: bool = False
+    max_load: Size | None = None
+    dropped: Size | None = None
 
 
 # Untrusted, as in `reports`: known keys and finite figures only.

@@ -46,8 +46,7 @@ def llama_8b(mesh: MeshConfig) -> tuple[ModelConfig, TrainConfig]:
         vocab_size=128256,
         rope_theta=500_000.0,
     )
-    rows = mesh.data * mesh.fsdp
-    return model, TrainConfig(train_batch_size=rows, num_train_steps=1000, learning_rate=3e-4)
+    return model, TrainConfig(train_batch_size=mesh.rows, num_train_steps=1000, learning_rate=3e-4)
 
 
 def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Slice) -> Check:

@@ -76,6 +76,8 @@ class StepMetrics(Report):
     tokens_per_second: Speed | None = None
     mfu: Size | None = None
     compile_seconds: Seconds | None = None
+    max_load: Size | None = None  # only of a mixture of experts, as the next one
+    dropped: Size | None = None
 
     @model_validator(mode="after")
     def _figures_but_of_skipped_steps(self) -> "StepMetrics":

@@ -40,6 +40,9 @@ CONFIG = TrainConfig(
 )
 
 
+MOE = {"num_experts": 16, "top_k": 3, "expert_dim": 8, "shared_dim": 16}
+
+
 def sampler() -> Sampler:
     """Batches of a text that the model can learn something of in 50 steps."""
     words = [b"row ", b"your ", b"boat ", b"gently ", b"down ", b"the ", b"stream "]
@@ -49,15 +52,27 @@ def sampler() -> Sampler:
 
 
 def run(
-    folder: Path, sizes: Sequence[int], config: TrainConfig = CONFIG, **options: Any
+    folder: Path,
+    sizes: Sequence[int],
+    config: TrainConfig = CONFIG,
+    experts: str | None = None,
+    **options: Any,
 ) -> Iterator[Metrics]:
-    """Train on a mesh of these sizes."""
-    decoder = Decoder(MODEL, ComputeConfig(mesh=mesh_of(sizes)))
+    """Train on a mesh of these sizes; with `experts`, how these are multiplied."""
+    model, compute = MODEL, ComputeConfig(mesh=mesh_of(sizes))
+    if experts:
+        shape = MODEL.model_dump() | {"intermediate_dim": None, "moe": MOE}
+        model = ModelConfig.model_validate(shape)
+        compute = compute.model_copy(update={"experts": experts})
+        # Not for long: a choice may turn on a rounding.
+        config = config.model_copy(update={"num_train_steps": 12})
+    decoder = Decoder(model, compute)
     return train(decoder, config, sampler(), 3, folder, **options)
 
 
 def mesh_of(sizes: Sequence[int]) -> MeshConfig:
-    return MeshConfig(**dict(zip(mesh.AXES, sizes, strict=True)))
+    """Sizes of data, fsdp, tensor and, if there is a fourth, expert."""
+    return MeshConfig(**dict(zip(("data", "fsdp", "tensor", "expert"), sizes, strict=False)))
 
 
 def abstract(sizes: Sequence[int]) -> step.State:
@@ -148,15 +163,19 @@ def rows_of_each_device(sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def main(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
-    """`meshes`: train on each, see the batches, restore what each has left on every other;
-    `relay`: one run over these; `held`, `cuts`, `rows`: the functions of these names."""
+    """`meshes`: train on each (with `experts`, see `run`), see the batches, restore what each has
+    left on every other; `relay`: one run over these; `held`, `cuts`, `rows`: the functions of
+    these names."""
     if "host" in spec:
         jax.distributed.initialize(spec["address"], spec["hosts"], spec["host"])
     meshes = spec.get("meshes", [])
     return {
         "devices": len(jax.devices()),
         "losses": {
-            name(sizes): [metrics.loss for metrics in run(folder / name(sizes), sizes)]
+            name(sizes): [
+                metrics.loss
+                for metrics in run(folder / name(sizes), sizes, experts=spec.get("experts"))
+            ]
             for sizes in meshes
         },
         "batches": {name(sizes): digest_of_batches(sizes) for sizes in spec.get("batches", [])},

@@ -31,6 +31,7 @@ from runner.worker.models.plugin_model import OWN, Functions
 from runner.worker.models.plugins import Parts
 
 OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # different in each run
+OF_EXPERTS = ("max_load", "dropped")  # no other model's curve has them
 
 
 def steps(
@@ -113,6 +114,9 @@ def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
             if jax.process_index() == 0:
                 figures = metrics._asdict()
                 saving = figures.pop("saving")
+                for name in OF_EXPERTS:
+                    if figures[name] is None:
+                        del figures[name]
                 chunks.add(figures)
                 if saving:  # so that the curve reaches the checkpoint
                     chunks.flush()

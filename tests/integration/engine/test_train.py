@@ -208,6 +208,26 @@ def test_kills_at_seeded_steps_leave_no_trace_in_parameters_and_moments(
     assert digests(folder / "12") == undisturbed[1]
 
 
+def test_a_kill_leaves_no_trace_in_what_balances_experts(
+    run: Run,
+    tiny: ModelConfig,
+    dozen: TrainConfig,
+    tokens: np.ndarray,
+    tmp_path: Path,
+    compilations: Path,
+) -> None:
+    moe = {"num_experts": 4, "top_k": 2, "expert_dim": 8, "capacity_factor": 1.0}
+    mixed = ModelConfig.model_validate(tiny.model_dump() | {"intermediate_dim": None, "moe": moe})
+    metrics = list(run(tmp_path / "whole", decoder=Decoder(mixed)))
+    assert all((m.max_load or 0) > 1 and (m.dropped or 0) > 0 for m in metrics)
+    folder, death = tmp_path / "killed", ("computing", "7")
+    done = in_a_process(folder, mixed, dozen, tokens, *death, compilations=compilations)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    again = list(run(folder, decoder=Decoder(mixed)))
+    assert again[0].step in (5, 7)
+    assert digests(folder / "12") == digests(tmp_path / "whole/12")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
