@@ -142,6 +142,11 @@ OTHER = {
             ("rope_theta", 1000), ("norm_epsilon", 1e-6),
         )
     },
+    "moe": plan(
+        changed(
+            "intermediate_dim: 32", "moe: {num_experts: 4, top_k: 2, expert_dim: 8, shared_dim: 16}"
+        )
+    ),
     "evaluate_every": plan(changed("wsd,", "wsd, evaluate_every: 4,")),
     "keep_moments": plan(changed("num_train_steps: 16", "num_train_steps: 16, keep_moments: true")),
     "skip_batches": plan(changed("num_train_steps: 16", "num_train_steps: 16, skip_batches: 1")),
