@@ -4,8 +4,8 @@ makes it while the other waits (`runner.store.artifacts`). A task only supervise
 computes in processes of its own (`runner.worker.shard_jobs`), none of which is left when the step
 is over."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -30,14 +30,11 @@ from runner.store.leases import STALE_AFTER
 from runner.store.scratch_paths import CURVE, SCRATCH, STOPPED
 from runner.store.scratch_paths import of as scratch_of
 from runner.store.store import Remote, Store, StoreError
-from runner.worker import shard_jobs
+from runner.worker import ray_tasks, shard_jobs
 from runner.worker.step_process import Job, Training
 from runner.worker.task_groups import cache, spreads, together, training, trainings_after
 
 AT_ONCE = 4  # steps of a task: one computes, the others read from or write to disk
-RETRIES = MOST_ATTEMPTS  # of a task whose worker or node was lost
-MOST_WORDS = 400  # of why a step failed
-MOST_WAITING = 1000  # tasks of one step that Ray has at a time
 NO_INPUT = "what it needs could not be made"
 NOT_HERE = "its output is not in the store; is the store's folder there on every node?"
 
@@ -79,7 +76,7 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
     of: dict[str, tuple[str, ...]] = {}  # the task of each step
     for names in together(plan.steps, plan.kinds, ray.cluster_resources().get("CPU", 0)):
         step, inputs = plan.steps[names[0]], _needs(plan, names)
-        options = _options(step, plan.kinds)
+        options = ray_tasks.options(step, plan.kinds)
         if _over_nodes(store, step):  # its parts are tasks, for which it waits
             options["num_gpus"] = 0
         needed = {one: plan.steps[one] for one in (*names, *inputs)}
@@ -95,8 +92,8 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
             why |= ray.get(outcome)
         except exceptions.RayError as error:
             in_vain = any(why[other] for other in _needs(plan, names))
-            why |= dict.fromkeys(names, NO_INPUT if in_vain else _one_line(error))
-            if not in_vain and isinstance(error, _gone()):
+            why |= dict.fromkeys(names, NO_INPUT if in_vain else ray_tasks.one_line(error))
+            if not in_vain and isinstance(error, ray_tasks.gone()):
                 lost.update(names)
         made_here = [name for name in names if not why[name]]
         made = step_graph.without(plan.steps[made_here[0]], _failed(why)) if made_here else None
@@ -118,37 +115,14 @@ def _failed(why: Mapping[str, str | None]) -> set[str]:
     return {name for name, words in why.items() if words}
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:MOST_WORDS]
-
-
 def _needs(plan: Plan, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(other for one in names for other in plan.steps[one].needs))
-
-
-def _options(step: PlannedStep, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """The resources that a step's task requests from Ray."""
-    kind, count = kinds[step.resources.kind], step.resources.count
-    cpus, gpus = kind.ray_cpus * count, kind.ray_gpus * count
-    if takes_gang(kind, count):  # its hosts request their own
-        cpus, gpus = 0, 0
-    return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
 
 
 def _over_nodes(store: Store, step: PlannedStep) -> bool:
     """Whether its shards are tasks of their own. Needs folders that all nodes see, so not for a
     store in a bucket."""
     return spreads(step) and isinstance(store.at("steps"), Path)
-
-
-def _gone() -> tuple[type[Exception], ...]:
-    """Ray's errors for lost workers and nodes, which are not the task's fault."""
-    from ray import exceptions
-
-    return (
-        *(exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError),
-        *(exceptions.LocalRayletDiedError, exceptions.ObjectLostError, exceptions.RpcError),
-    )
 
 
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
@@ -188,59 +162,16 @@ def _make(
 def _made(work: Work, store: Store, steps: dict[str, PlannedStep], name: str) -> str | None:
     try:
         own = store.fetch(work.code) if steps[name].own else store.local(work.code)
-        mapper = _on_ray(name, steps[name], work.kinds) if _over_nodes(store, steps[name]) else map
         kinds, of = work.kinds, work.execution
-        make(store, name, steps, kinds, own, of, mapper, terms=work.terms, then=work.next)
+        mapper: shard_jobs.Mapper = map
+        sleep: Callable[[float], object] = time.sleep
+        if _over_nodes(store, steps[name]):
+            mapper, sleep = ray_tasks.mapper(name, steps[name], kinds), ray_tasks.sleep
+        make(store, name, steps, kinds, own, of, mapper, sleep, terms=work.terms, then=work.next)
     except Exception as error:  # otherwise all steps of this task would count as failed
         cause = error.__cause__ if isinstance(error, MakingFailed) else None
-        return artifacts.sentence(cause or error)[:MOST_WORDS]
+        return artifacts.sentence(cause or error)[: ray_tasks.MOST_WORDS]
     return None
-
-
-def _on_ray(name: str, step: PlannedStep, kinds: Mapping[str, Kind]) -> shard_jobs.Mapper:
-    """Each job as a Ray task of its own, with the step's resources.
-
-    Ray Data does the same. It was built and measured here, and is not used: on two cores its first
-    such step took 5 to 8 s instead of 0.3 s, twelve steps of three jobs 21 s instead of 11 s, and
-    two of its processes stayed in memory. What is mapped here are names of folders, not data.
-    """
-    import ray
-
-    task = ray.remote(_call).options(name=f"{name}, some shards", **_options(step, kinds))
-
-    def mapped(child: shard_jobs.Child, jobs: Iterable[Job]) -> Iterable[None]:
-        waiting: deque[Any] = deque()
-        try:
-            for job in jobs:
-                waiting.append(task.remote(child, job))
-                if len(waiting) >= MOST_WAITING:
-                    _wait_for(waiting.popleft())
-            while waiting:
-                _wait_for(waiting.popleft())
-        finally:
-            for left in waiting:  # after a failure
-                ray.cancel(left, force=True)
-        return ()
-
-    return mapped
-
-
-def _call(child: shard_jobs.Child, job: Job) -> None:
-    child(job)
-
-
-def _wait_for(task: Any) -> None:
-    """Wait until a task is done; its cores are lent to others meanwhile. Raises the task's
-    error."""
-    import ray
-    from ray.exceptions import RayTaskError
-
-    try:
-        ray.get(task)
-    except _gone() as error:
-        raise MakerLost(_one_line(error)) from error
-    except RayTaskError as error:
-        raise error.cause or error from None
 
 
 def _child(name: str, step: PlannedStep, code: str, job: Job) -> None:
@@ -277,13 +208,15 @@ def make(
     code: Path,
     execution: str,
     mapper: shard_jobs.Mapper = map,
+    sleep: Callable[[float], object] = time.sleep,
     stale_after: float = STALE_AFTER,
     terms: Terms = Terms(),
     then: Training | None = None,
 ) -> artifacts.Made:
-    """Make the output of one step, whose inputs exist. A step with many shards uses `mapper`. If a
-    maker of this execution is lost, another one follows, until MOST_ATTEMPTS in a row were lost
-    without progress. `then` is the likely next training. Raises MakingFailed."""
+    """Make the output of one step, whose inputs exist. A step with many shards uses `mapper`, and
+    `sleep` while another execution makes it. If a maker of this execution is lost, another one
+    follows, until MOST_ATTEMPTS in a row were lost without progress. `then` is the likely next
+    training. Raises MakingFailed."""
     step, kind = steps[name], kinds[steps[name].resources.kind]
     # The supervisor of a step with many shards holds its unused cores, but no GPU.
     one = mapper if kind.ray_gpus else map
@@ -340,6 +273,7 @@ def make(
         most_lost=MOST_ATTEMPTS,
         left=lambda folders: progress_left.of_makers(store, step, folders),
         stale_after=stale_after,
+        sleep=sleep,
     )
 
 

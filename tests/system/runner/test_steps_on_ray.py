@@ -1,6 +1,8 @@
 """A graph through Ray, as somebody runs it: `regatta run`, then `show`, `diff` and `graph`."""
 
 import json
+import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 from runner.cli import main
 from runner.execution import local_ray
+from runner.worker.fork_server import LAB
 from tests.integration.runner.test_execute import OWN
 
 DECLARED = """\
@@ -135,3 +138,31 @@ def test_two_arms_train_at_the_same_time_where_there_are_devices_for_two(
         spans.append((end - timedelta(seconds=found["steps"][name]["seconds"]), end))
     (one, one_end), (other, other_end) = spans
     assert max(one, other) < min(one_end, other_end), "the second began before the first had ended"
+
+
+LENDS = """\
+import os, sys, time
+import ray
+from runner.worker import ray_tasks
+
+def wait(path):
+    while not os.path.exists(path):
+        ray_tasks.sleep(0.1)
+
+def write(path):
+    open(path, "w").close()
+
+ray.init(num_cpus=2, include_dashboard=False)
+waiting = ray.remote(wait).options(num_cpus=2).remote(sys.argv[1])
+time.sleep(2)
+ray.get(ray.remote(write).options(num_cpus=2).remote(sys.argv[1]), timeout=60)
+ray.get(waiting, timeout=60)
+"""
+
+
+@pytest.mark.long
+def test_a_task_that_waits_for_another_execution_lends_its_cores(tmp_path: Path) -> None:
+    """Otherwise two executions that share a step of many shards wait for each other forever."""
+    told = [sys.executable, "-c", LENDS, str(tmp_path / "made")]
+    done = subprocess.run(told, cwd=LAB, capture_output=True, text=True, timeout=150)
+    assert not done.returncode, done.stderr
