@@ -12,6 +12,7 @@ from tests.bench.large_text import Processes, generate, through
 SIZE, SHARD = 4_000_000, 2_000_000
 LIMIT = 160_000_000  # bytes of memory of a process; it has 45,000,000 before it reads a text
 LIMIT_TO_LEARN = 250_000_000  # with SciPy
+LIMIT_OF_200_MB = 350_000_000
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *steps: str) -> None:
@@ -45,3 +46,17 @@ def test_the_best_of_a_text_are_chosen_in_bounded_memory_with_kills(
     assert through(tmp_path / "text", tmp_path / "killed", killing, 2) == undisturbed
     assert killing.killed >= 1
     assert 0 < max(plain.peak, killing.peak) < LIMIT_TO_LEARN
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_200_megabytes_go_through_all_steps_in_bounded_memory_with_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(large_text.STEPS["select"], "fraction", 0.1)  # of which a BPE takes longest
+    generate(tmp_path / "text", 200_000_000)
+    killing = Processes(seed=3, share=0.2, after=2)
+    through(tmp_path / "text", tmp_path / "made", killing, 2)
+    assert killing.killed >= 5
+    assert killing.compared >= 5
+    assert killing.peak < LIMIT_OF_200_MB
