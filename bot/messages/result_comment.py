@@ -142,7 +142,7 @@ def _seeds(ran: Ran, arm: str, site: str | None) -> str:
     shown = []
     for run in ran.runs:
         if run.arm == arm:
-            words = "not scored" if run.state == "finished" else run.state
+            words: str = "not scored" if run.state == "finished" else run.state
             words = f"{run.evaluated.bpb:.4f}" if run.evaluated else words
             page = f"{site}/runs/{ran.execution.id}.{quote(run_name(arm, run.seed))}.html"
             shown.append(f"[{words}]({page})" if site else words)
