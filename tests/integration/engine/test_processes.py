@@ -134,7 +134,7 @@ def test_data_alone_crosses_slices(story: Story) -> None:
     for answer in story.answers:
         laid_out, refused = answer["layouts"]
         each = len(story.answers) // 2
-        slices = [[process // each for [process] in row] for row in laid_out["processes"]]
+        slices = [[process // each for [[process]] in row] for row in laid_out["processes"]]
         assert slices == [[0, 0], [1, 1]]
         assert refused["refused"] == (
             "data 1 cannot be spread over 2 slices, and fsdp and tensor stay inside of one; make "
@@ -159,10 +159,10 @@ def test_the_slices_of_a_tpu_lie_one_after_the_other_along_data() -> None:
     chips = [Chip(i, slice_index=i % 2, coords=(i // 2 % 2, i // 4, 0)) for i in range(8)]
     laid_out = mesh.make(on_devices.mesh_of((4, 1, 2)), chips).devices
     assert np.vectorize(lambda chip: chip.slice_index)(laid_out).tolist() == [
-        [[0, 0]],
-        [[0, 0]],
-        [[1, 1]],
-        [[1, 1]],
+        [[[0, 0]]],
+        [[[0, 0]]],
+        [[[1, 1]]],
+        [[[1, 1]]],
     ]
     with pytest.raises(mesh.BadMesh, match="over 2 slices"):
         mesh.make(on_devices.mesh_of((1, 4, 2)), chips)

@@ -127,7 +127,7 @@ def test_a_tokenizer_comes_from_the_hub_without_the_weights_beside_it(tmp_path: 
     with fake_hub.hub() as hub:
         hub.files = {"tokenizer.json": b'{"version": "1.0"}', "model.safetensors": b"weights"}
         cache = {"REGATTA_CACHE": str(tmp_path / "cache"), "HF_HOME": str(tmp_path / "hub")}
-        environment = {**os.environ, **cache, "HF_ENDPOINT": hub.url}
+        environment = {**os.environ, **cache, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
         fetch = [*FETCH[:-1], "words@1"]
         subprocess.run(fetch, cwd=tmp_path, env=environment, check=True, timeout=60)
     fetched = lab_config.find(tmp_path).corpora["words@1"].fetched
