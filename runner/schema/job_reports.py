@@ -76,8 +76,9 @@ class StepMetrics(Report):
     tokens_per_second: Speed | None = None
     mfu: Size | None = None
     compile_seconds: Seconds | None = None
-    max_load: Size | None = None  # only of a mixture of experts, as the next one
-    dropped: Size | None = None
+    # Only a mixture of experts has these two.
+    max_load: Size | None = Field(default=None, exclude_if=lambda load: load is None)
+    dropped: Size | None = Field(default=None, exclude_if=lambda share: share is None)
 
     @model_validator(mode="after")
     def _figures_but_of_skipped_steps(self) -> "StepMetrics":

@@ -190,7 +190,7 @@ def test_an_own_schedule_moves_adam_beside_muon_by_the_same_ratio(tokens: Path) 
     beside = {"optimizer": "muon", "adam_learning_rate": 0.01}
     rates = tried(tokens, {"schedule": lambda _, step: 0.5 / step}, **beside).rates
     assert rates
-    assert [float(x) for x in rates(2)] == pytest.approx([0.25, 0.025])
+    assert [float(x) for x in rates(2)[:2]] == pytest.approx([0.25, 0.025])
 
 
 def test_without_own_code_all_is_the_labs(tokens: Path) -> None:
