@@ -35,6 +35,7 @@ from runner.schema.record import (
 )
 from runner.spec import declaration, ladder
 from runner.spec.benchmarks import FILE, name_of
+from runner.spec.corpus_steps import found_of
 from runner.spec.graph import Graph
 from runner.spec.step_types import SOURCED, TASKED
 from runner.store.store import Store
@@ -210,7 +211,7 @@ def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:
     for name, step in plan.steps.items():
         if _is_fetched(step) and (place := kept_folder(step)):
             there = store.list(place)
-            if not there or (step.config.get("found") and corpora.FILES_OF not in there):
+            if not there or (found_of(step) and corpora.FILES_OF not in there):
                 found.append(_not_fetched(called, name, step))
     return found
 
@@ -246,7 +247,7 @@ def kept_folder(step: PlannedStep) -> str | None:
     The standard library and the lab's texts are on every machine and are not copied."""
     if step.do == "import":
         return model_folder(step.config["sha256"])
-    if found := step.config.get("found"):
+    if found := found_of(step):
         return corpora.folder(found["sha256"])
     if step.do == "label":
         return replies.folder(step.fingerprint) if step.config["ask"] else None
@@ -264,12 +265,12 @@ def model_folder(sha256: str) -> str:
 
 def _is_fetched(step: PlannedStep) -> bool:
     """Whether it reads what an operator has fetched into the store."""
-    return step.do == "import" or bool(step.config.get("found"))
+    return step.do == "import" or found_of(step) is not None
 
 
 def _not_fetched(called: str, name: str, step: PlannedStep) -> Problem:
     who = "whoever runs the lab fetches"
-    if step.config.get("found"):
+    if found_of(step):
         corpus, sha256 = step.config["corpus"], step.config["found"]["sha256"]
         words = f"the store has not the files of {corpus} with the digest {sha256[:16]}…; {who} "
         words += f"them with `regatta corpus fetch {corpus}`"

@@ -52,9 +52,15 @@ def resolved(name: str, known: Mapping[str, Corpus], do: str = "corpus") -> dict
     return {**corpus.fetched.model_dump(), **corpus.read()}
 
 
+def found_of(step: PlannedStep) -> dict[str, Any] | None:
+    """What the plan keeps of the corpus or tokenizer that the step takes by name; None if it takes
+    none. Own code may have a key of this name, too."""
+    return (step.config.get("found") or None) if step.do in ("corpus", "tokenizer") else None
+
+
 def of_plan(steps: Mapping[str, PlannedStep]) -> dict[str, dict[str, Any]]:
     """{name@version: what the plan keeps of it}, of all corpora that these steps read."""
-    takes = (step.config for step in steps.values() if step.config.get("found"))
+    takes = (step.config for step in steps.values() if found_of(step))
     return {config["corpus"]: config["found"] for config in takes}
 
 

@@ -4,6 +4,7 @@ cores from them, and which of Ray's errors are not a task's fault."""
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from runner.schema.devices import Kind, takes_gang
@@ -77,7 +78,8 @@ def sleep(seconds: float) -> None:
     makes the step that is waited for, its tasks may need these very cores."""
     import ray
 
-    ray.get(ray.remote(_sleep).options(name="a wait", num_cpus=0).remote(seconds))
+    with suppress(*gone()):  # then it was a shorter sleep
+        ray.get(ray.remote(_sleep).options(name="a wait", num_cpus=0).remote(seconds))
 
 
 def _sleep(seconds: float) -> None:

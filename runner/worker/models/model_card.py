@@ -156,7 +156,8 @@ def _short(value: object) -> str:
 def _licences(about: Mapping[str, Any], label: str) -> str:
     """The licences of the corpora that the model read."""
     steps = about.get("steps", {})
-    configs = (steps[name]["config"] for name in _chain(about, label))
+    chain = (steps[name] for name in _chain(about, label))
+    configs = (of["config"] for of in chain if of["do"] in ("corpus", "tokenizer"))
     found = {of["corpus"]: of["found"]["licence"] for of in configs if of.get("found")}
     lines = [f"- `{plain(corpus)}`: {escaped(licence)}" for corpus, licence in found.items()]
     return "It was trained on texts under these licences:\n\n" + "\n".join(lines) if lines else ""

@@ -252,6 +252,15 @@ def test_a_plan_has_digest_licence_and_size_and_the_store_must_have_the_files(
         planner.plan_folder(folder, another)
 
 
+def test_own_code_may_have_a_key_of_the_name_that_plans_use(tmp_path: Path, store: Store) -> None:
+    text = f"{HEAD}steps:\n  a: {{do: 'own:step', config: {{found: true, corpus: web@1}}}}\n"
+    folder = declared(tmp_path, text, "{}")
+    (folder / "own.py").write_text("def step(config, inputs, out): ...\n")
+    plan = planner.plan_folder(folder, store)
+    assert list(corpus_steps.told(plan.steps)) == []
+    assert planner.kept_folder(plan.steps["a"]) is None
+
+
 def test_a_plan_has_the_tokens_of_a_corpus_once_they_are_made(tmp_path: Path, store: Store) -> None:
     fetched = corpora.fetch(store, "web@1", corpus(), tmp_path)
     plan = planner.plan_folder(declared(tmp_path, STEPS, entry(fetched)))
