@@ -38,6 +38,7 @@ from runner.spec.benchmarks import Benchmark, LmEvalTask, Samples
 from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
 from runner.spec.steps import Step
+from runner.spec.studies import Ablate, Isoflop
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs/reference"
@@ -70,6 +71,8 @@ PARTS = {
     "author": record.Author,
     "ladder": Ladder,
     "rung": Rung,
+    "ablate": Ablate,
+    "isoflop": Isoflop,
 }
 LINKS = {
     **{
@@ -159,6 +162,8 @@ TOP = {
     "seeds": ("list of integer", "`[0]`"),
     "arms": ("map from name to changes", "one arm, `main`"),
     "ladder": ("[ladder](#ladder)", ""),
+    "ablate": ("[ablate](#ablate)", ""),
+    "isoflop": ("[isoflop](#isoflop)", ""),
     "steps": ("[steps](#steps)", ""),
 }
 

@@ -399,6 +399,60 @@ def compete(
     return begun
 
 
+def ablation(
+    seeds: int = 3, paying: float = 0.02
+) -> tuple[record.Plan, dict[tuple[str, int], float | None]]:
+    """An ablation at three sizes with its figures: `good` was held out and pays so many bits per
+    byte, `idle` was added and does nothing."""
+    sizes = {"s": 8, "m": 32, "l": 128}
+    arms, figures = {}, dict[tuple[str, int], float | None]()
+    for name, worse in (("baseline", 0.0), ("no-good", paying), ("idle", 0.0)):
+        for size, steps in sizes.items():
+            arms[f"{name}-{size}"] = arm = planned_arm(steps=steps, rate=3e-3 + len(arms) / 1e6)
+            law = 0.6 + 30 * float(arm.model_flops or 1) ** -0.1
+            for seed in range(seeds):
+                noise = random.Random(f"{name} {size} {seed}").gauss(0, 0.001)
+                figures[f"{name}-{size}", seed] = law + worse + noise
+    parts = [("good", True, "no-good"), ("idle", False, "idle")]
+    study = record.PlannedAblation(
+        sizes=(*sizes,),
+        baseline=tuple(f"baseline-{size}" for size in sizes),
+        parts=tuple(
+            record.AblatedPart(
+                name=name, held_out=held_out, arms=tuple(f"{arm}-{size}" for size in sizes)
+            )
+            for name, held_out, arm in parts
+        ),
+    )
+    of = plan(arms=arms, seeds=range(seeds), title="What does each part pay?")
+    return of.model_copy(update={"ablation": study}), figures
+
+
+def isoflop() -> tuple[record.Plan, dict[tuple[str, int], float | None]]:
+    """An IsoFLOP analysis of two budgets and three sizes with its figures."""
+    arms, cells = {}, []
+    figures = dict[tuple[str, int], float | None]()
+    for budget, best in ((1e12, 64), (4e12, 96)):
+        for hidden_dim in (32, 64, 96, 128):
+            whole = planned_arm(hidden_dim=hidden_dim)
+            steps = round(16 * budget / (whole.model_flops or 1))
+            name = f"w{hidden_dim}-{budget / 1e12:.0f}e12"
+            arms[name] = planned_arm(hidden_dim=hidden_dim, steps=steps)
+            cells.append(record.IsoflopArm(arm=name, budget=budget, size=f"w{hidden_dim}"))
+            for seed in range(3):
+                off = 0.05 * (hidden_dim / best - 1) ** 2
+                figures[name, seed] = 3 - budget / 4e13 + off + seed / 1e4
+    of = plan(arms=arms, title="Which size for which budget?")
+    study = record.PlannedIsoflop(arms=tuple(cells), ahead=(1e15,))
+    return of.model_copy(update={"isoflop": study}), figures
+
+
+def studies(store: Store) -> None:
+    """A finished ablation, and a finished IsoFLOP analysis."""
+    for n, (of, found) in enumerate((ablation(), isoflop())):
+        finish(store, execution(of, f"study {n}", pull=700 + n), found)
+
+
 def speedruns(store: Store) -> None:
     """Rows on the lab's tracks: a tie, a row of an own model, one that is void, one on no rank."""
     known = lab_config.defaults().tracks

@@ -12,6 +12,7 @@ from runner.analysis import (
     promotion,
     run_comparison,
     score_table,
+    study_results,
     verdicts,
     which_runs_count,
 )
@@ -43,6 +44,7 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         scored=[run for run in ran.runs if run.evaluated],
         summary=lambda arm: str(verdicts.arm_summary(plan, scores, arm)),
         seeds=lambda arm: _seeds(ran, arm, thread.site),
+        study=study_results.of(plan, ran.runs),
         head=score_table.HEAD,
         scores=table,
         measured=list(dict.fromkeys(row.metric for row in table)),

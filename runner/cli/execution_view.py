@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from runner.analysis import score_table
+from runner.analysis import score_table, study_results
 from runner.analysis.estimates import figure
 from runner.cli.tables import table
 from runner.execution.aliases import Alias
@@ -203,8 +203,12 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
 
 
 def all_scores(plan: Plan, runs: Sequence[Run]) -> Iterator[RenderableType]:
-    """Every score by metric and arm, where there is more than `eval/bpb`; and the last points of
-    validation curves."""
+    """The result of a study; every score by metric and arm, where there is more than `eval/bpb`;
+    and the last points of validation curves."""
+    if study := study_results.of(plan, runs):
+        yield Text(study.title, style="bold")
+        yield from (table(one.head, one.rows, lines=True) for one in study.tables)
+        yield from (Text(words.replace("`", "")) for words in study.sentences)
     if rows := score_table.worth_showing(plan, runs):
         yield table(score_table.SHORT, [row.short for row in rows], lines=True)
     if scored := [run for run in runs if run.validation]:

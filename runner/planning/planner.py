@@ -33,7 +33,7 @@ from runner.schema.record import (
     PlannedStep,
     Preregistration,
 )
-from runner.spec import declaration, ladder
+from runner.spec import declaration, ladder, studies
 from runner.spec.benchmarks import FILE, name_of
 from runner.spec.corpus_steps import found_of
 from runner.spec.graph import Graph
@@ -96,6 +96,8 @@ def make_plan(
     complaints.say_all(prediction_checks.undecided(graph, arms, predictions))
     if experiment.ladder:
         complaints.say_all(ladder.unlike(experiment.ladder, arms))
+    if experiment.ablate:
+        complaints.say_all(studies.unlike(experiment.ablate, graph.arms, arms))
     complaints.end()
     compiled = declaration.is_lock(graph.document)
     seeds = {step.config["seed"] for step in steps.values() if step.do == "train"}
@@ -118,6 +120,8 @@ def make_plan(
         speedrun=experiment.speedrun,
         devices={kind: graph.lab.devices[kind] for kind in sorted(kinds)},
         track=graph.lab.tracks[experiment.speedrun.track] if experiment.speedrun else None,
+        ablation=experiment.ablate.planned() if experiment.ablate else None,
+        isoflop=experiment.isoflop.planned(experiment.layer) if experiment.isoflop else None,
         cost=NO_COST,
         fingerprint=NO_FINGERPRINT,
     )

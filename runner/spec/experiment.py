@@ -1,11 +1,13 @@
 """Document → Experiment: the declaration in one of two forms, checked against its schema.
 
 One form lists steps. The other, arms and seeds, is a short form of it: each arm with each seed is a
-point of one `train` step. Both forms know their `steps`, where the file says what is inside a step
-(`place`), and which well-formed parts make no sense (`senseless`).
+point of one `train` step; a study (`runner.spec.studies`) is a short form of arms. Both forms know
+their `steps`, where the file says what is inside a step (`place`), and which well-formed parts make
+no sense (`senseless`).
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -17,22 +19,19 @@ from runner.lib.yaml_lines import Path
 from runner.schema import devices
 from runner.schema.devices import Kind
 from runner.schema.lab_config import LabConfig
-from runner.schema.record import ARM_NAME, Resources, Speedrun
-from runner.spec import ladder
+from runner.schema.record import Resources, Speedrun
+from runner.spec import arms, ladder
+from runner.spec.arms import MODEL, TRAIN, Arm, ArmName, Layer
 from runner.spec.benchmarks import Benchmark
 from runner.spec.ladder import Ladder
 from runner.spec.model_steps import Generate
 from runner.spec.step_types import INIT
 from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
+from runner.spec.studies import Ablate, Isoflop
 
 MAX_RUNS = 256
 
-ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
-
-
-MODEL = "the shape; with a model of your own, its own keys"
-TRAIN = "how it is trained"
 
 
 class Asked(Resources):
@@ -75,6 +74,8 @@ class Declaration(_Either):
     eval: ClassVar[EvalConfig] = EvalConfig()
     seeds: ClassVar[tuple[int, ...]] = ()
     ladder: ClassVar[None] = None
+    ablate: ClassVar[None] = None
+    isoflop: ClassVar[None] = None
     arms_at: ClassVar[Path] = ("steps",)  # where the arms are declared
 
     steps: Annotated[dict[StepName, Step], Field(min_length=1)] = Field(
@@ -103,27 +104,9 @@ class Declaration(_Either):
         return ("steps", step, *inside)
 
 
-class _Arm(BaseModel):
-    """The keys that an arm may change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    model: dict[str, Any] = Field(default={}, description=MODEL)
-    train: dict[str, Any] = Field(default={}, description=TRAIN)
-    own: dict[str, Any] = Field(
-        default={}, description="functions of this folder in place of the lab's"
-    )
-    options: dict[str, Any] = Field(default={}, description="what only own functions read")
-    compute: dict[str, Any] = Field(
-        default={}, description="mesh, number format, rematerialisation"
-    )
-
-
-class ShortForm(_Either, _Arm):
+class ShortForm(_Either, Arm):
     """An experiment declared as arms and seeds. Each arm completes the keys of the `train` step
     (`model`, `train`, `own`, `options`, `compute`)."""
-
-    arms_at: ClassVar[Path] = ("arms",)
 
     data: DataConfig = Field(description="the text and its tokenizer")
     model: dict[str, Any] = Field(description=MODEL)
@@ -136,20 +119,42 @@ class ShortForm(_Either, _Arm):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
         default=(0,), description="each arm is trained with each of them"
     )
-    arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = Field(
-        default={"main": _Arm()},
+    arms: Annotated[dict[ArmName, Arm], Field(min_length=1)] = Field(
+        default={"main": Arm()},
         description="what is compared: each changes model, train, own, options or compute",
     )
     ladder: Ladder | None = Field(
         default=None, description="rungs of arms that are run one after the other"
     )
+    ablate: Ablate | None = Field(
+        default=None, description="in place of arms: what each part of a recipe pays"
+    )
+    isoflop: Isoflop | None = Field(
+        default=None, description="in place of arms: the best size for a budget of compute"
+    )
+
+    @cached_property
+    def layers(self) -> dict[str, tuple[Layer, ...]]:
+        """The arms, also those of a study, each with what it consists of."""
+        if self.ablate:
+            return self.ablate.layers(self.layer)
+        if self.isoflop:
+            return self.isoflop.layers(self.layer)
+        return {name: (self.layer, Layer(("arms", name), arm)) for name, arm in self.arms.items()}
+
+    @property
+    def layer(self) -> Layer:
+        """The settings that all arms share."""
+        return Layer((), self)
+
+    @property
+    def arms_at(self) -> Path:
+        """Where the arms are declared."""
+        return ("ablate",) if self.ablate else ("isoflop",) if self.isoflop else ("arms",)
 
     def completed(self, arm: str) -> dict[str, dict[str, Any]]:
         """The configuration of an arm's runs, without their seed."""
-        return {
-            section: {**getattr(self, section), **getattr(self.arms[arm], section)}
-            for section in _Arm.model_fields
-        }
+        return arms.completed(self.layers[arm])
 
     def steps_in(self, kinds: Mapping[str, Kind]) -> Mapping[str, Step]:
         """The steps that arms and seeds are short for, in a lab with these kinds of device. Work
@@ -173,7 +178,7 @@ class ShortForm(_Either, _Arm):
             "train": Step(
                 do="train",
                 inputs={"tokens": "tokenize"},
-                sweep=[{"name": arm, **self.completed(arm)} for arm in self.arms],
+                sweep=[{"name": arm, **self.completed(arm)} for arm in self.layers],
                 seeds=self.seeds,
                 resources=self.devices,
             ),
@@ -193,19 +198,17 @@ class ShortForm(_Either, _Arm):
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
         """Where the file has the part `inside` of this step, at a point of its sweep."""
         if inside and inside[0] != "config":  # the devices, the seeds
-            return ("arms",) if inside[0] == "sweep" else inside
+            return self.arms_at if inside[0] == "sweep" else inside
         if step != "train":
             section = {"corpus": "data", "tokenize": "data", "evaluate": "eval"}.get(step, step)
             return (section, *inside[1:])
         inside = inside[1:] or ("own",)
-        arm = point.label.partition(",")[0]
-        changed = getattr(self.arms.get(arm), str(inside[0]), {})
-        here = inside[1] in changed if inside[1:] else bool(changed)
-        return ("arms", arm, *inside) if here else inside
+        return arms.place(self.layers, point.label.partition(",")[0], inside)
 
     def senseless(self, lab: LabConfig) -> Said:
         yield from super().senseless(lab)
-        whole = {arm: self.completed(arm) for arm in self.arms}
+        whole = {arm: self.completed(arm) for arm in self.layers}
+        yield from self._of_study()
         if self.ladder:
             own = any(any(one["own"].values()) for one in whole.values())
             yield from ladder.problems(self.ladder, self.arms, len(self.seeds), own=own)
@@ -220,6 +223,18 @@ class ShortForm(_Either, _Arm):
                         inside = ("config", "train", "phases", number, key)
                         words = "arms have one text; data can change where there are `steps`"
                         yield self.place("train", inside, Point(arm)), words
+
+    def _of_study(self) -> Said:
+        studies = {"ablate": self.ablate, "isoflop": self.isoflop}
+        named = [key for key, study in studies.items() if study]
+        for key in ("arms", "ladder", "speedrun", *named[1:]):
+            if named and key in self.model_fields_set and getattr(self, key):
+                words = f"the arms follow from `{named[0]}`; take this out, or declare it apart"
+                yield (key,), words
+        if self.ablate:
+            yield from self.ablate.problems()
+        elif self.isoflop:
+            yield from self.isoflop.problems(self.layer)
 
 
 Experiment = ShortForm | Declaration
@@ -244,6 +259,8 @@ _INSTEAD: dict[str, Any] = {
     "baseline": "",
     "variant": "",
     "do": "",
+    "sizes": {"x": {}},
+    "budgets": [1.0],
 }
 
 
@@ -257,12 +274,12 @@ def checked(document: Document, complaints: Complaints) -> Experiment:
         found: Experiment | None = complaints.whole(Declaration, _INSTEAD)
     else:
         short = found = complaints.whole(ShortForm, _INSTEAD)
-        if short and (runs := len(short.seeds) * len(short.arms)) > MAX_RUNS:
+        if short and (runs := len(short.seeds) * len(short.layers)) > MAX_RUNS:
             words = (
                 f"{runs} runs are more than the {MAX_RUNS} that one experiment may have; "
                 "take some out"
             )
-            complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
+            complaints.say(("seeds",) if len(short.seeds) > 1 else short.arms_at, words)
             found = None  # it is not expanded
     if found is None:
         complaints.end()

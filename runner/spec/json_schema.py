@@ -19,12 +19,16 @@ from runner.schema.own_model import OwnModel
 from runner.spec.data_steps import FUNCTION
 from runner.spec.experiment import Declaration, ShortForm
 from runner.spec.step_types import BUILT_IN
+from runner.spec.studies import Ablate, Isoflop
 from runner.spec.training_steps import Own
 
 NAME = "experiment.schema.json"
 DRAFT = "http://json-schema.org/draft-07/schema#"  # the newest that all editors know
 
 Schema = dict[str, Any]
+
+STUDIES: dict[str, type[BaseModel]] = {"ablate": Ablate, "isoflop": Isoflop}
+OF_ARMS = {"sizes", "hold_one_out", "add_one"}  # the keys of studies that are arms by name
 
 # What an arm or a sweep may complete: nothing is required of it where either does.
 COMPLETED: tuple[type[BaseModel], ...] = (
@@ -45,7 +49,7 @@ def schema(lab: LabConfig) -> Schema:
     needs = {one.__name__: defs[one.__name__].pop("required", []) for one in COMPLETED}
     short, steps = (defs.pop(one.__name__) for one in (ShortForm, Declaration))
     for section, one in (("train", TrainConfig), ("own", Own), ("compute", ComputeConfig)):
-        for whole in (short, defs["_Arm"]):
+        for whole in (short, defs["Arm"]):
             whole["properties"][section]["allOf"] = [_ref(one)]
     defs["Train"]["properties"]["model"] = {"type": "object"}  # whose, its `own` says
     _suggest(defs["Asked"]["properties"]["kind"], kinds)
@@ -84,14 +88,18 @@ def _short(needs: Mapping[str, list[str]]) -> list[Schema]:
     an_arm_does = _inside("arms", {"not": {"additionalProperties": {"not": names_a_model}}})
 
     def model(one: type[BaseModel]) -> Schema:
-        arm = {"properties": {"model": _ref(one)}}
-        return {"properties": {"model": _ref(one), "arms": {"additionalProperties": arm}}}
+        arms = {"additionalProperties": {"properties": {"model": _ref(one)}}}
+        studies = {
+            key: {"properties": dict.fromkeys(sorted(of.model_fields.keys() & OF_ARMS), arms)}
+            for key, of in STUDIES.items()
+        }
+        return {"properties": {"model": _ref(one), "arms": arms, **studies}}
 
     return [
         _if({"anyOf": [names_a_model, an_arm_does]}, model(OwnModel), model(ModelConfig)),
         {"properties": {"benchmarks": _has(*needs["Benchmark"])}},  # which no arm completes
         _if(
-            {"not": _has("arms")},
+            {"not": {"anyOf": [_has(key) for key in ("arms", *STUDIES)]}},
             {
                 "properties": {
                     "model": _has(*needs["ModelConfig"]),

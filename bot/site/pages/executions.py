@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 from bot.site.base.chart import Chart
 from bot.site.base.files import File, made_from
-from bot.site.charts import curves, validation_curves
+from bot.site.charts import curves, study_charts, validation_curves
 from bot.site.facts.entries import Entry
 from bot.site.pages.templating import Look
-from runner.analysis import verdicts
+from runner.analysis import study_results, verdicts
 from runner.analysis.comparability import scored_on
 from runner.analysis.which_runs_count import Review
+from runner.lib.canonical_json import to_json
 from runner.schema import record
 
 
@@ -33,6 +34,13 @@ def files(
         script = f"executions/{entry.execution.id}/validation.js"
         drawn = validation_curves.of_execution
         yield File(script, lambda: drawn(entry).source(), made_from(entry.told))
+    study = entry.has_figures and (entry.plan.ablation or entry.plan.isoflop)
+    if study:
+        folder = f"executions/{entry.execution.id}"
+        studied = study_charts.of_execution
+        yield File(f"{folder}/study.js", lambda: studied(entry).source(), made_from(entry.told))
+        twin = f"api/studies/{entry.execution.id}.json"
+        yield File(twin, lambda: _study(entry), made_from(entry.told))
     yield look.page(
         path,
         "execution.html",
@@ -40,11 +48,18 @@ def files(
         entry=entry,
         review=review,
         chart=chart if entry.curved else None,
+        study=partial(study_results.of, entry.plan, entry.runs) if study else None,
+        study_chart=partial(study_charts.of_execution, entry),
         validation=partial(validation_curves.of_execution, entry) if validated else None,
         strip=strip,
         knobs=knobs,
         scored_on=scored_on,
     )
+
+
+def _study(entry: Entry) -> bytes:
+    found = study_results.of(entry.plan, entry.runs)
+    return to_json(found.data if found else None)
 
 
 def strip(verdict: record.Verdict) -> dict[str, float] | None:

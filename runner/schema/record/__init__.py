@@ -78,3 +78,7 @@ from runner.schema.record.results import Upload as Upload
 from runner.schema.record.results import Used as Used
 from runner.schema.record.results import Validated as Validated
 from runner.schema.record.results import Verdict as Verdict
+from runner.schema.record.studies import AblatedPart as AblatedPart
+from runner.schema.record.studies import IsoflopArm as IsoflopArm
+from runner.schema.record.studies import PlannedAblation as PlannedAblation
+from runner.schema.record.studies import PlannedIsoflop as PlannedIsoflop

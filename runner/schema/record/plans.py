@@ -13,6 +13,7 @@ from runner.schema.devices import Kind
 from runner.schema.own_model import OwnModel
 from runner.schema.record.fields import R, since
 from runner.schema.record.questions import Prediction
+from runner.schema.record.studies import PlannedAblation, PlannedIsoflop
 from runner.schema.tracks import Track
 
 EVERYTHING = "*"  # in budgets: all kinds of hardware together
@@ -202,6 +203,8 @@ class Plan(Record):
     ceiling_hours: float | None = since(None)  # maximum device-hours, as the author declares
     speedrun: Speedrun | None = since(None)
     rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two arms
+    ablation: PlannedAblation | None = since(None)  # which of the arms are compared, and in what
+    isoflop: PlannedIsoflop | None = since(None)  # the budget and the size of each arm
     # What the lab's files said when this was planned, about the kinds of device that it names and
     # the track that it enters. Older plans used what are now the package's defaults.
     devices: dict[str, Kind] = since({})

@@ -29,6 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         repository=7, pull=2, n=1, commit="a" * 40, at=NOW, plan=receipt(store).execution.plan
     )
     synthetic.record.write(store, "plans/7/2/1", plan)
+    synthetic.studies(store)
     build(store, place / "site", key=signing.make_key(place / "lab.pem"))
     return place / "site"
 
