@@ -350,7 +350,7 @@ class StubRay:
                 grad_norm=None if skipped else 1.0,
                 param_norm=10.0,
                 learning_rate=planned.train.learning_rate,
-                tokens=step * planned.tokens_per_step,
+                tokens=planned.tokens_until(step),
                 skipped=skipped,
                 tokens_per_second=50_000.0,
                 mfu=0.4,

@@ -77,10 +77,12 @@ def misfits(
         axes, sizes = "data × fsdp", f"data {mesh.data} × fsdp {mesh.fsdp}"
         if mesh.expert > 1:
             axes, sizes = f"{axes} × expert", f"{sizes} × expert {mesh.expert}"
-        if train.train_batch_size % (rows * parts):
+        for size in train.batch_sizes.sizes:
+            if size % (rows * parts) == 0:
+                continue
             each = f" in each of {parts} gradient_accumulation_steps" if parts > 1 else ""
             words = (
-                f"train_batch_size {train.train_batch_size} cannot be spread evenly over "
+                f"train_batch_size {size} cannot be spread evenly over "
                 f"{sizes} = {rows} groups of devices{each}; make it a "
                 f"multiple of {rows * parts}, or {axes} smaller"
             )
@@ -168,7 +170,7 @@ def footprint(
     a = bytes_of(compute, platform)
     D, F, V, L = model.hidden_dim, model.intermediate_dim, model.vocab_size, model.num_layers
     H, K, h, S = model.num_heads, model.num_kv_heads, model.head_dim, model.seq_len
-    T = train.train_batch_size * S / (mesh.rows * parts)
+    T = max(train.batch_sizes.sizes) * S / (mesh.rows * parts)
 
     qkv, mlp, gains = D * (H + 2 * K) * h, 3 * D * F, D * (2 * L + 1)
     of_experts = 0.0  # in one block, on one device before fsdp and tensor

@@ -2,11 +2,11 @@
 between batches. So a resumed run sees the same tokens, and each of many hosts reads only its own
 rows.
 
-Rows are numbered through the whole run: row r of step n has the number g = (n − 1)·B + r. A source
-of N rows is read in epochs. Each epoch has another order of the rows: a permutation of 0 … N − 1
-that can be computed at any position alone. With several sources, each block of consecutive g holds
-every source's share, in an order of its own; see `Sampler`. Phases change the shares at a step;
-this is a function of the step, too.
+Rows are numbered through the whole run: row r of step n has the number g = r + the rows of all
+steps before, (n − 1)·B if each has B. A source of N rows is read in epochs. Each epoch has another
+order of the rows: a permutation of 0 … N − 1 that can be computed at any position alone. With
+several sources, each block of consecutive g holds every source's share, in an order of its own; see
+`Sampler`. Phases change B or the shares at a step; this is a function of the step, too.
 
 The permutation is our own because the order must never change with a library's version. It is a
 Feistel network (Luby and Rackoff, 1988) over the smallest number of bits that can count N, with
@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from engine.config.phases import BatchSizes
 from engine.data.lab_texts import shortest_train
 from engine.data.packing import PackedRows
 from engine.data.token_store import Batch, TokenStore, WrongTokens
@@ -43,7 +44,7 @@ class Batches(Protocol):
     @property
     def seq_len(self) -> int: ...
     @property
-    def batch_size(self) -> int: ...
+    def batch_sizes(self) -> BatchSizes: ...
     @property
     def packed(self) -> bool: ...
     @property
@@ -102,7 +103,7 @@ class Sampler:
     `sources` is a store, an array of bytes ((N,) uint8), or a list of (store, weight). Weights are
     shares of rows. Each block of `block` consecutive rows has exactly each source's share, rounded
     once to whole rows by largest remainder (`block_counts` holds the result). Each source has
-    epochs of its own.
+    epochs of its own. `batch_size` is the rows of every step, or those of each.
 
     `phases` are later shares: (finished steps, a weight for each source), in order; a source with
     weight 0 is not read. A phase starts new blocks, and each source continues after the blocks that
@@ -129,7 +130,7 @@ class Sampler:
         self,
         sources: TokenStore | np.ndarray | Sequence[tuple[TokenStore, float]],
         seed: int,
-        batch_size: int,
+        batch_size: int | BatchSizes,
         seq_len: int,
         *,
         packed: bool = False,
@@ -144,7 +145,9 @@ class Sampler:
             sources = TokenStore.of(sources)
         mixture = [(sources, 1.0)] if isinstance(sources, TokenStore) else list(sources)
         stores = [store for store, _ in mixture]
-        self.seq_len, self.batch_size, self.packed = seq_len, batch_size, packed
+        if isinstance(batch_size, int):
+            batch_size = BatchSizes((0,), (batch_size,))
+        self.seq_len, self.batch_sizes, self.packed = seq_len, batch_size, packed
         _check_sources(mixture, phases)
         self.vocab_size = stores[0].manifest.vocab_size
         self._seed, self._skip = seed, skip
@@ -160,10 +163,10 @@ class Sampler:
         self._most_rows_N = np.array([len(one) for one in self._sources]) * (
             np.array(most_epochs) if most_epochs else np.inf
         )
-        begin = [0, *(before + skip for before, _ in turns[1:]), steps + skip]
-        for (_, weights), (before, end) in zip(turns, pairwise(begin), strict=True):
-            first, rows_of_turn = before * batch_size, (end - before) * batch_size
-            self._turns.append(self._turn(first, rows_of_turn, stores, weights, block))
+        begin = [0, *(self._rows_before(before + 1) for before, _ in turns[1:])]
+        begin.append(self._rows_before(steps + 1))
+        for (_, weights), (first, end) in zip(turns, pairwise(begin), strict=True):
+            self._turns.append(self._turn(first, end - first, stores, weights, block))
         self.block_counts: list[int] = self._turns[0].counts_N.tolist()
 
     def _turn(
@@ -193,12 +196,16 @@ class Sampler:
         """Mean number of bytes of text per token of this step's batch."""
         return self._at(step).bytes_per_token
 
+    def _rows_before(self, step: int) -> int:
+        """The rows of the batches that are skipped and of all earlier steps."""
+        return self._skip * self.batch_sizes.sizes[0] + self.batch_sizes.until(step - 1)
+
     def _at(self, step: int) -> Turn:
-        row = (self._skip + step - 1) * self.batch_size
+        row = self._rows_before(step)
         return next(turn for turn in reversed(self._turns) if row >= turn.first_row)
 
     def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch:
-        """Read these rows (0 … batch_size − 1) of the batch of `step` (from 1), and no others."""
+        """Read these rows (from 0) of the batch of `step` (from 1), and no others."""
         if step < 1:
             raise ValueError(f"there is no step {step}; the first is 1")
         rows_B = np.asarray(rows, np.int64)
@@ -221,8 +228,7 @@ class Sampler:
         """For each of these rows: the number of its source, and the number of its row in that
         source."""
         turn = self._at(step)
-        first = (self._skip + step - 1) * self.batch_size
-        number_B = first + rows_B - turn.first_row
+        number_B = self._rows_before(step) + rows_B - turn.first_row
         block_B, place_B = number_B // turn.block, number_B % turn.block
         if turn.block > 1:
             place_B = permute(place_B, turn.block, _key(self._seed, 0, turn.blocks + block_B))

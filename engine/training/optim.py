@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
-from engine.config.schema import HYPERBALL, TrainConfig, span_steps
+from engine.config.schema import GUARD_WINDOW, HYPERBALL, TrainConfig, span_steps
 from engine.training.soap import scale_by_soap
 
 # The roles that Muon and Hyperball move; Adam moves the rest.
@@ -32,6 +32,7 @@ class Optimizer(NamedTuple):
     epsilon: float
     weight_decay: float
     max_grad_norm: float
+    max_update_sigma: float | None = None
 
 
 # An optimizer of own code: maps a step's learning rate (a traced scalar) to everything that happens
@@ -57,7 +58,8 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     """A transformation from gradients to parameter updates: `update(grads, state, params,
     rates=Rates)`.
 
-    Gradients are clipped by their global norm; then each is turned into a direction u:
+    Gradients are clipped by their global norm; then each is turned into a direction u (what all
+    move by may be clipped, too: `max_update_sigma`):
 
     | optimizer | u of a matrix | a matrix p moves by      | all else moves by Adam's u, and |
     | --------- | ------------- | ------------------------ | ------------------------------- |
@@ -101,7 +103,10 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
         decayed = jax.tree.map(lambda role: role not in ("gain", "state"), roles)
         decay = optax.add_decayed_weights(optimizer.weight_decay, mask=decayed)
     clip = optax.clip_by_global_norm(optimizer.max_grad_norm)
-    return optax.chain(clip, direction, decay, _move(roles, name in HYPERBALL))
+    chain = [clip, direction, decay, _move(roles, name in HYPERBALL)]
+    if optimizer.max_update_sigma is not None:
+        chain.append(_not_far_above_the_last(optimizer.max_update_sigma))
+    return optax.chain(*chain)
 
 
 def rates(config: TrainConfig) -> Callable[[int], Rates]:
@@ -118,7 +123,10 @@ def rates(config: TrainConfig) -> Callable[[int], Rates]:
     - cosine: the N − w steps after the warm-up have peak · (1 + cos(π · i/(N − w)))/2 for i = 0, 1,
       …; the last step's rate is small but not zero.
     - wsd: the peak, then the last d steps (N − w if that is less) fall by peak/d each: peak, …,
-      peak/d at the last step.
+      peak/d at the last step. With `cycle` (WSD-S; Wen et al., arXiv 2410.05192) so do the last d
+      of every so many steps, counted from the end, and a fraction d is one of the cycle.
+
+    With `min_lr_ratio` m, what falls is m · peak + (1 − m) · the rate above.
 
     The peak is `learning_rate`; for the parameters that Adam moves beside another optimizer it is
     `adam_learning_rate`.
@@ -136,10 +144,10 @@ def rates(config: TrainConfig) -> Callable[[int], Rates]:
 
 def _rates(config: TrainConfig) -> Callable[[int], Rates]:
     """As `rates`, without phases."""
-    steps = config.num_train_steps
-    rising = span_steps(config.warmup, steps)
+    steps, floor = config.num_train_steps, config.min_lr_ratio or 0.0
+    rising, cycle = span_steps(config.warmup, steps), config.cycle or steps
     after = steps - rising
-    falling = {"linear": after, "wsd": min(span_steps(config.decay or 0, steps), after)}
+    falling = {"linear": after, "wsd": min(span_steps(config.decay or 0, cycle), after)}
     adam_peak = config.adam_learning_rate or config.learning_rate  # AdamW has only one
 
     def height(step: int) -> float:
@@ -147,9 +155,12 @@ def _rates(config: TrainConfig) -> Callable[[int], Rates]:
         if step <= rising:
             return step / rising
         if config.lr_schedule == "cosine":
-            return (1 + math.cos(math.pi * (step - rising - 1) / after)) / 2
-        left, fall = steps - step + 1, falling.get(config.lr_schedule, 0)
-        return left / fall if left < fall else 1.0
+            fallen = (1 + math.cos(math.pi * (step - rising - 1) / after)) / 2
+        else:
+            later = min((steps - step) // cycle, steps // cycle - 1)  # cycles
+            left, fall = steps - step + 1 - later * cycle, falling.get(config.lr_schedule, 0)
+            fallen = left / fall if left < fall else 1.0
+        return floor + (1 - floor) * fallen
 
     def at(step: int) -> Rates:
         now = height(step)
@@ -209,6 +220,36 @@ def _move(roles: Any, hyperball: bool) -> optax.GradientTransformationExtraArgs:
         return jax.tree.map(step, roles, directions, params), state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
+
+
+class UpdateNorms(NamedTuple):
+    """The norms of the last updates."""
+
+    norms_W: jax.Array  # a ring
+    steps: jax.Array
+
+
+def _not_far_above_the_last(sigma: float) -> optax.GradientTransformationExtraArgs:
+    """Scales an update down to the mean norm of the last GUARD_WINDOW ones plus so many of their
+    standard deviations, once there are so many. Norms are global, after this, and counted as if
+    the rate were at its peak, so that a schedule does not look like a spike. Marin's 32B run did
+    so with 2 deviations of the last 128."""
+
+    def begin(_: Any) -> UpdateNorms:
+        return UpdateNorms(jnp.zeros(GUARD_WINDOW), jnp.zeros((), jnp.int32))
+
+    def update(
+        updates: Any, state: UpdateNorms, _: Any = None, *, rates: Rates
+    ) -> tuple[Any, UpdateNorms]:
+        norms_W, steps = state
+        norm = optax.tree.norm(updates) / jnp.maximum(rates.height, TINY)
+        most = jnp.mean(norms_W) + sigma * jnp.std(norms_W)
+        kept = jnp.where(steps < GUARD_WINDOW, norm, jnp.minimum(norm, most))
+        factor = kept / jnp.maximum(norm, TINY)
+        norms_W = norms_W.at[steps % GUARD_WINDOW].set(kept)
+        return jax.tree.map(lambda u: u * factor, updates), UpdateNorms(norms_W, steps + 1)
+
+    return optax.GradientTransformationExtraArgs(begin, update)
 
 
 def _on_sphere(p_IO: jax.Array, u_IO: jax.Array, rate: jax.Array) -> jax.Array:

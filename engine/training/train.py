@@ -114,19 +114,22 @@ def train(
     _refuse_what_cannot_work(decoder, config, sampler)
     mesh = meshes.make(decoder.compute.mesh, devices)
     recipe = training_step.recipe(decoder, config, loss, optimizer)
-    size = config.train_batch_size, sampler.seq_len
     with _memory_in_words(decoder, config, mesh):
         start, folders = (start_from, start_rest), (checkpoints, *resume_from)
         state, done = _begin(recipe, config, mesh, seed, start, folders)
         began = clock()
-        run = training_step.compiled(recipe, mesh, *size, sampler.packed)
+        run_of = {
+            size: training_step.compiled(recipe, mesh, size, sampler.seq_len, sampler.packed)
+            for size in config.batch_sizes.sizes
+        }
         compile_seconds = clock() - began
     rates_of = rates or optim.rates(config)
     report = _Reporter(decoder, config, sampler, rates_of, peak_flops, compile_seconds)
-    here = meshes.local_rows(mesh, config.train_batch_size)
+    batch_size = config.batch_sizes.at
 
     def read(number: int) -> Batch:
-        return meshes.put(mesh, sampler.rows(number, here), config.train_batch_size)
+        size = batch_size(number)
+        return meshes.put(mesh, sampler.rows(number, meshes.local_rows(mesh, size)), size)
 
     tracer = _Tracer(profile)
     keep_every = config.keep_every, config.evaluate_every
@@ -144,7 +147,7 @@ def train(
         ):
             for number, batch in zip(numbers, batches, strict=True):
                 tracer.before(number)
-                state, figures = run(state, batch, rates_of(number))
+                state, figures = run_of[batch_size(number)](state, batch, rates_of(number))
                 tracer.after(number, figures)
                 if unread:
                     yield report(*unread)
@@ -175,10 +178,11 @@ def _refuse_what_cannot_work(decoder: Model, config: TrainConfig, sampler: Batch
             f"windows of {sampler.seq_len} tokens are longer than seq_len {model.seq_len}; make "
             "seq_len as long, or cut shorter windows"
         )
-    if sampler.batch_size != config.train_batch_size:
+    theirs, ours = sampler.batch_sizes, config.batch_sizes
+    if theirs != ours:
         raise WrongTokens(
-            f"the sampler's batches have {sampler.batch_size} rows and train_batch_size is "
-            f"{config.train_batch_size}; make both the same"
+            f"the sampler's batches have {theirs.sizes} rows from the steps {theirs.before} on, "
+            f"and the run's {ours.sizes} from {ours.before} on; make both the same"
         )
     counted = model if isinstance(model, ModelConfig) else None
     meshes.check(counted, config, decoder.compute.mesh)
@@ -286,7 +290,7 @@ class _Reporter:
         compile_seconds: float,
     ) -> None:
         self._config, self._rates_of = config, rates_of
-        self._tokens_per_step = config.train_batch_size * sampler.seq_len
+        self._tokens_until = lambda step: config.batch_sizes.until(step) * sampler.seq_len
         self._bytes_per_token = sampler.bytes_per_token
         self._mfu_of_pace = (
             flops.model_flops(decoder.config, 1) / (peak_flops * decoder.compute.mesh.devices)
@@ -303,7 +307,7 @@ class _Reporter:
         loss, grad_norm, param_norm, bad_steps, max_load, dropped = fetched
         if bad_steps > (MOST_SKIPPED if self._config.on_bad_step == "skip" else 0):
             raise Diverged(number, self._complaint(loss, grad_norm, param_norm, bad_steps))
-        pace, compile_seconds = self._pace(), self._compile_seconds
+        pace, compile_seconds = self._pace(number), self._compile_seconds
         self._compile_seconds = None
         return Metrics(
             step=number,
@@ -312,7 +316,7 @@ class _Reporter:
             grad_norm=grad_norm,
             param_norm=param_norm,
             learning_rate=float(self._rates_of(number).matrix),
-            tokens=number * self._tokens_per_step,
+            tokens=self._tokens_until(number),
             skipped=bad_steps > 0,
             tokens_per_second=pace,
             mfu=pace * self._mfu_of_pace if pace and self._mfu_of_pace else None,
@@ -334,7 +338,7 @@ class _Reporter:
             )
         return f"{why}, as in {bad_steps - 1} steps before," if bad_steps > 1 else why
 
-    def _pace(self) -> float | None:
+    def _pace(self, number: int) -> float | None:
         now = time.monotonic()
         if self._began is None:
             self._began = now
@@ -342,7 +346,8 @@ class _Reporter:
         self._steps += 1
         if self._steps < PACE_WINDOW:
             return None
-        pace = self._steps * self._tokens_per_step / (now - self._began)
+        tokens = self._tokens_until(number) - self._tokens_until(number - self._steps)
+        pace = tokens / (now - self._began)
         self._began, self._steps = now, 0
         return pace
 

@@ -83,10 +83,9 @@ def _together(plan: Plan, runs: list[RunProgress]) -> Progress:
     going = [run for run in known if not run.ended] or known[-1:]
     return Progress(
         runs=tuple(runs),
-        tokens=sum(run.step * plan.arms[run.arm].tokens_per_step for run in runs),
+        tokens=sum(plan.arms[run.arm].tokens_until(run.step) for run in runs),
         of_tokens=sum(
-            (run.step if run.ended else run.steps) * plan.arms[run.arm].tokens_per_step
-            for run in runs
+            plan.arms[run.arm].tokens_until(run.step if run.ended else run.steps) for run in runs
         ),
         tokens_per_second=sum(run.tokens_per_second or 0 for run in going) or None,
     )

@@ -9,7 +9,7 @@ as a whole, which is at least as much."""
 from collections.abc import Mapping
 
 from engine.config import flops
-from engine.config.schema import ModelConfig
+from engine.config.schema import BatchSizes, ModelConfig
 from runner.history import step_runs
 from runner.lib import bounds
 from runner.schema import record
@@ -96,7 +96,7 @@ def _another_model(store: Store, step: PlannedStep) -> str | None:
 def _counted(step: PlannedStep, score: Evaluated | None) -> tuple[int, int | None, int | None]:
     """Tokens, parameters and model FLOPs of a run."""
     config, recipe = step.config["model"], step.config["train"]
-    tokens = recipe["num_train_steps"] * recipe["train_batch_size"] * config["seq_len"]
+    tokens = BatchSizes.of(recipe).until(recipe["num_train_steps"]) * config["seq_len"]
     if "model" not in step.config["own"]:
         model = ModelConfig.model_validate(config)
         return tokens, flops.parameters(model), flops.model_flops(model, tokens)

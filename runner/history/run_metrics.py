@@ -1,11 +1,12 @@
 """The metrics that jobs report about a run, step by step, during and after training. They are
 claims: lines of another form, or that contradict the plan, are refused."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.config.schema import BatchSizes
 from runner.history.progress_left import scratch_of
 from runner.lib.untrusted_files import short
 from runner.schema.job_reports import StepMetrics, read_metrics
@@ -45,12 +46,12 @@ class Curve:
 def curve(
     folders: Iterable[Path | Remote],
     steps: int,
-    tokens_per_step: int,
+    tokens_until: Callable[[int], int],
     newest: int | None = None,
 ) -> Curve:
     """The curve of a run of so many `steps` from `folders` with chunks, the oldest first: if two
-    contain a step, the later one counts. With `newest`, reads only that many of each folder's last
-    chunks."""
+    contain a step, the later one counts. `tokens_until` says the tokens of its first so many steps.
+    With `newest`, reads only that many of each folder's last chunks."""
     by_step: dict[int, StepMetrics] = {}
     refused: list[str] = []
     for folder in folders:
@@ -59,11 +60,11 @@ def curve(
             if misfits == MAX_MISFITS:
                 refused.append(f"{short(folder.as_posix())}: the rest was not read")
                 break
-            if line.step > steps or line.tokens != line.step * tokens_per_step:
+            if line.step > steps or line.tokens != tokens_until(line.step):
                 misfits += 1
                 refused.append(
                     f"{short(folder.as_posix())}: step {line.step} with {line.tokens} tokens does "
-                    f"not fit the plan ({steps} steps of {tokens_per_step} tokens)"
+                    f"not fit the plan ({steps} steps, {tokens_until(steps)} tokens)"
                 )
                 continue
             by_step[line.step] = line
@@ -73,8 +74,9 @@ def curve(
 def of_step(store: Store, step: PlannedStep, newest: int | None = None) -> Curve:
     """The curve of a `train` step over all of its makers, also running, failed and lost ones."""
     recipe, model = step.config["train"], step.config["model"]
-    tokens = recipe["train_batch_size"] * model["seq_len"]
-    return curve(_places(store, step), recipe["num_train_steps"], tokens, newest)
+    windows, seq_len = BatchSizes.of(recipe).until, model["seq_len"]
+    steps = recipe["num_train_steps"]
+    return curve(_places(store, step), steps, lambda step: windows(step) * seq_len, newest)
 
 
 def _places(store: Store, step: PlannedStep) -> Iterable[Path | Remote]:

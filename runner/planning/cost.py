@@ -12,7 +12,7 @@ from runner.schema.record import Cost, Plan, PlannedArm, Resources, Standing
 
 def arm_of(model: ModelConfig | OwnModel, train: TrainConfig, own: Mapping[str, str]) -> PlannedArm:
     """An arm from a model, its training and the `own` functions, with its costs."""
-    seen = train.num_train_steps * train.train_batch_size * model.seq_len
+    seen = train.batch_sizes.until(train.num_train_steps) * model.seq_len
     labs = model if isinstance(model, ModelConfig) else None
     return PlannedArm(
         model=model,

@@ -173,12 +173,11 @@ def svg(spec: dict[str, Any]) -> str:
 
 def _curve(plan: record.Plan, run: record.Run, points: Sequence[tuple[int, float]]) -> Curve:
     arm = plan.arms[run.arm]
-    a_step = arm.tokens / arm.train.num_train_steps
     return Curve(
         arm=run.arm,
         seed=run.seed,
         finished=run.state == "finished",
-        tokens=tuple(step * a_step for step, _ in points),
+        tokens=tuple(arm.tokens_until(step) for step, _ in points),
         loss=tuple(loss for _, loss in points),
     )
 

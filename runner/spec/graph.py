@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engine.config import memory
+from engine.config import memory, recipes
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner.lib.canonical_json import to_json
 from runner.lib.complaints import Complaints
@@ -315,6 +315,7 @@ class _Reader:
             if step.do not in BUILT_IN:
                 to_json(config)
                 return config, None
+            config = recipes.filled(config)
         except KeyError as error:
             words = f"`{error.args[0]}` leads through something that is no mapping; write a section"
             self._say(name, ("sweep",), words)

@@ -20,7 +20,7 @@ from engine.training.train import train
 def sampler_of(tokens: np.ndarray, config: TrainConfig, seq_len: int) -> Sampler:
     """Of all tokens; where phases weigh, of the first half, and then of both as is said."""
     weighed = [(of.at, list(of.weights.values())) for of in config.phases if of.weights]
-    size = config.train_batch_size, seq_len
+    size = config.batch_sizes, seq_len
     if not weighed:
         return Sampler(tokens, 3, *size)
     halves = [TokenStore.of(half) for half in np.array_split(tokens, 2)]

@@ -30,7 +30,7 @@ def page_of(run: record.Run) -> str:
 def of_run(entry: Entry, run: record.Run) -> Chart:
     """The curve of one run; its other x values are derived from the step."""
     arm = entry.plan.arms[run.arm]
-    a_step, stay = arm.tokens_per_step, kept([loss for _, loss in run.curve], MAX_POINTS)
+    stay = kept([loss for _, loss in run.curve], MAX_POINTS)
     points = [run.curve[at] for at in stay]
     note = "As the job reported it, in nats per token."
     if len(points) < len(run.curve):
@@ -39,21 +39,36 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
             " highest of each part, so that no spike is lost."
         )
     curve = {"step": [step for step, _ in points], "loss": [round(loss, 5) for _, loss in points]}
-    derived: dict[str, tuple[str, float]] = {"tokens": ("step", a_step)}
-    if arm.model_flops:
-        derived["flops"] = ("step", rounded(a_step * arm.model_flops / arm.tokens, 12))
+    sizes, derived = sizes_at(arm, curve["step"])
     name = run_name(run.arm, run.seed)
     return replace(
         of_many(),
         words=f"Training loss of {name} over tokens seen, {_ends(run)}.",
         spec=_spec("curve", "curve", legend=None),
-        data={"curve": curve},
+        data={"curve": {**curve, **sizes}},
         derived=derived,
         script=page_of(run).removesuffix("html") + "js",
         columns={"step": "Step", "tokens": "Tokens seen", "loss": LOSS},
-        drawing=_drawing(Mark([(step * a_step, round(loss, 5)) for step, loss in points])),
+        drawing=_drawing(Mark([(arm.tokens_until(step), round(loss, 5)) for step, loss in points])),
         note=note,
     )
+
+
+def sizes_at(
+    arm: record.PlannedArm, steps: Sequence[int]
+) -> tuple[Columns, dict[str, tuple[str, float]]]:
+    """Tokens and model FLOPs at these steps: columns, or, where all steps are alike, what they are
+    derived from."""
+    each = arm.model_flops / arm.tokens if arm.model_flops else None
+    if len(set(arm.train.batch_sizes.sizes)) > 1:
+        tokens = [arm.tokens_until(step) for step in steps]
+        flops = {"flops": [rounded(each * seen, 12) for seen in tokens]} if each else {}
+        return {"tokens": tokens, **flops}, {}
+    a_step = arm.tokens_until(1)
+    derived: dict[str, tuple[str, float]] = {"tokens": ("step", a_step)}
+    if arm.model_flops:
+        derived["flops"] = ("step", rounded(a_step * arm.model_flops / arm.tokens, 12))
+    return {}, derived
 
 
 def of_execution(entry: Entry) -> Chart:

@@ -8,7 +8,7 @@ import altair as alt
 
 from bot.site.base.chart import Chart, Columns, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.charts.curves import CHOICES, HEIGHT, of_arms, page_of, plain
+from bot.site.charts.curves import CHOICES, HEIGHT, of_arms, page_of, plain, sizes_at
 from bot.site.facts.entries import Entry
 from runner.analysis.score_table import around
 from runner.publish import charts
@@ -27,7 +27,6 @@ def script_of(run: record.Run) -> str:
 def of_run(entry: Entry, run: record.Run) -> Chart:
     """The validation curve of one run, with an interval at each point."""
     arm, name = entry.plan.arms[run.arm], run_name(run.arm, run.seed)
-    a_step = arm.tokens_per_step
     rows = [
         {
             "step": step,
@@ -38,11 +37,10 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
         }
         for step, bpb, error in run.validation
     ]
-    derived: dict[str, tuple[str, float]] = {"tokens": ("step", a_step)}
-    if arm.model_flops:
-        derived["flops"] = ("step", rounded(a_step * arm.model_flops / arm.tokens, 12))
-    points = [(row["step"] * a_step, row["bpb"]) for row in rows]
-    whiskers = [(row["step"] * a_step, row["low"], row["high"]) for row in rows]
+    sizes, derived = sizes_at(arm, [row["step"] for row in rows])
+    tokens = [arm.tokens_until(row["step"]) for row in rows]
+    points = [(seen, row["bpb"]) for seen, row in zip(tokens, rows, strict=True)]
+    whiskers = [(seen, row["low"], row["high"]) for seen, row in zip(tokens, rows, strict=True)]
     (first, begin, _), (last, end, _) = run.validation[0], run.validation[-1]
     return Chart(
         name="validation",
@@ -50,7 +48,7 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
         words=f"{BPB} of {name} over tokens seen, from {begin:.4g} at step {first:,} to {end:.4g} "
         f"at step {last:,}.",
         spec=_of_run(),
-        data={"curve": columns(rows)},
+        data={"curve": {**columns(rows), **sizes}},
         derived=derived,
         script=script_of(run),
         table="curve",

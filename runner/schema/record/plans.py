@@ -89,16 +89,15 @@ class PlannedArm(Record):
         """Its model, if it is the lab's, whose cost is known."""
         return self.model if isinstance(self.model, ModelConfig) else None
 
-    @property
-    def tokens_per_step(self) -> int:
-        """Tokens of one batch."""
-        return self.train.train_batch_size * self.model.seq_len
+    def tokens_until(self, steps: int) -> int:
+        """Tokens of the first so many steps."""
+        return self.train.batch_sizes.until(steps) * self.model.seq_len
 
-    def model_flops_of(self, steps: int) -> int | None:
-        """Model FLOPs of so many steps."""
+    def model_flops_until(self, steps: int) -> int | None:
+        """Model FLOPs of the first so many steps."""
         if self.model_flops is None:
             return None
-        return steps * self.model_flops // self.train.num_train_steps
+        return self.tokens_until(steps) * self.model_flops // self.tokens
 
 
 class PlannedStep(Record):

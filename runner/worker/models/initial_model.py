@@ -120,7 +120,7 @@ class LaterBatches:
 
     def __init__(self, batches: Batches, before: int) -> None:
         self._batches, self._before = batches, before
-        self.seq_len, self.batch_size = batches.seq_len, batches.batch_size
+        self.seq_len, self.batch_sizes = batches.seq_len, batches.batch_sizes
         self.packed, self.vocab_size = batches.packed, batches.vocab_size
 
     def bytes_per_token(self, step: int) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from engine.config.schema import BatchSizes
 from runner.analysis.estimates import Interval, interval_of
 from runner.analysis.score_table import around
 from runner.lib import bounds, untrusted_files
@@ -133,10 +134,11 @@ def _said(config: Mapping[str, Any]) -> str:
         files, sha256 = f"{found['files']:,} files", found["sha256"][:16]
         return f"`{plain(config['corpus'])}`, {found['bytes']:,} bytes in {files}, `{sha256}…`"
     if isinstance(train, Mapping) and isinstance(model, Mapping) and "seq_len" in model:
-        tokens = train["num_train_steps"] * train["train_batch_size"] * model["seq_len"]
+        batch = BatchSizes.of(train)
+        tokens = batch.until(train["num_train_steps"]) * model["seq_len"]
         return (
             f"{tokens:,} tokens in {train['num_train_steps']:,} steps of "
-            f"{train['train_batch_size']:,} × {model['seq_len']:,}, "
+            f"{', then '.join(f'{size:,}' for size in batch.sizes)} × {model['seq_len']:,}, "
             f"learning rate {train['learning_rate']:g}, seed {config.get('seed', 0)}"
         )
     words = (f"{key} {_short(value)}" for key, value in config.items() if value not in (None, {}))

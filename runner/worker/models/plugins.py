@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
+from engine.config.schema import BatchSizes, ComputeConfig, ModelConfig, TrainConfig
 from engine.data.sampling import Batches
 from engine.data.token_store import Batch
 from engine.model.decoder import Decoder, Model
@@ -62,7 +62,7 @@ class Parts:
             ModelConfig.model_validate(config["model"]),
             ComputeConfig.model_validate(config.get("compute", {})),
         )
-        self._shape = recipe.train_batch_size, self.model.config.seq_len
+        self._shape = max(recipe.batch_sizes.sizes), self.model.config.seq_len
         if "model" in self._names:
             check_model(self._names["model"], self.model, *self._shape)
         self.each = self._own("loss", self._loss)  # None for the lab's loss
@@ -102,7 +102,7 @@ class Parts:
         if not self._names:
             return error
         if error.step == 1:
-            batch = self.batches.rows(1, range(self.batches.batch_size))
+            batch = self.batches.rows(1, range(self.recipe.train_batch_size))
             params = self.model.init(jax.random.key(self.config["seed"]))
             logits = self.model.logits(params, jnp.asarray(batch.inputs_BS))
             targets = jnp.maximum(jnp.asarray(batch.targets_BS), 0)
@@ -187,10 +187,10 @@ class Parts:
         stores, weights = zip(*parts_of(inputs["tokens"], "train").values(), strict=True)
         average = np.average([x.manifest.bytes_per_token for x in stores], weights=weights)
         vocab_size = self.model.config.vocab_size
-        batches = OwnBatches(name, read, self._shape, vocab_size, float(average))
-        every = np.arange(batches.batch_size)
-        last = self.recipe.num_train_steps
-        first, _, again = (batches.rows(step, every) for step in (1, last, 1))
+        sizes, seq_len = self.recipe.batch_sizes, self.model.config.seq_len
+        batches = OwnBatches(name, read, sizes, seq_len, vocab_size, float(average))
+        steps = 1, self.recipe.num_train_steps, 1
+        first, _, again = (batches.rows(step, np.arange(sizes.at(step))) for step in steps)
         if any((one != other).any() for one, other in zip(first[:2], again[:2], strict=True)):
             raise BadOwnCode(
                 f"{name}: asked twice for step 1 it gives two batches; a batch has to follow from "
@@ -208,11 +208,12 @@ class OwnBatches:
         self,
         name: str,
         read: Callable[[int], Any],
-        shape: tuple[int, int],
+        batch_sizes: BatchSizes,
+        seq_len: int,
         vocab_size: int,
         bytes_per_token: float,
     ) -> None:
-        self.batch_size, self.seq_len = shape
+        self.batch_sizes, self.seq_len = batch_sizes, seq_len
         self.vocab_size, self._bytes_per_token = vocab_size, bytes_per_token
         self._name, self._read = name, read
 
@@ -222,15 +223,15 @@ class OwnBatches:
 
     def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch:
         """These rows of the batch of `step`. Raises BadOwnCode."""
-        where = f"{self._name}, step {step}"
+        where, shape = f"{self._name}, step {step}", (self.batch_sizes.at(step), self.seq_len)
         with blamed(where):
             inputs, targets = self._read(step)
             both = np.asarray(inputs), np.asarray(targets)
         for what, x, least in (("inputs", both[0], 0), ("targets", both[1], -1)):
-            if x.shape != (self.batch_size, self.seq_len) or x.dtype.kind not in "iu":
+            if x.shape != shape or x.dtype.kind not in "iu":
                 raise BadOwnCode(
                     f"{where}: its {what} are {x.dtype} {x.shape}; make them token ids "
-                    f"{(self.batch_size, self.seq_len)}, train_batch_size rows of seq_len"
+                    f"{shape}, train_batch_size rows of seq_len"
                 )
             if x.min() < least or x.max() >= self.vocab_size:
                 raise BadOwnCode(

@@ -106,7 +106,7 @@ def sampler(
         Sampler,
         sources,
         seed,
-        config.train_batch_size,
+        config.batch_sizes,
         seq_len,
         phases=later,
         steps=config.num_train_steps,

@@ -70,6 +70,26 @@ def cosine(i: int, n: int) -> float:
             {"lr_schedule": "wsd", "warmup": 0.5, "decay": 0.5, "num_train_steps": 3},
             [0.5, 1, 1],
         ),
+        (  # WSD-S: cycles of five steps, of which the last two fall
+            {"lr_schedule": "wsd", "cycle": 5, "decay": 0.4, "warmup": 2},
+            [0.5, 1, 1, 1, 0.5, 1, 1, 1, 1, 0.5],
+        ),
+        (
+            {"lr_schedule": "wsd", "cycle": 4, "decay": 2},  # the first has the two left over
+            [1, 1, 1, 1, 1, 0.5, 1, 1, 1, 0.5],
+        ),
+        (
+            {"min_lr_ratio": 0.2, "lr_schedule": "wsd", "decay": 4},
+            [1, 1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4],
+        ),
+        (
+            {"min_lr_ratio": 0.5, "warmup": 1},
+            [1, *(0.5 + 0.5 * i / 9 for i in range(9, 0, -1))],
+        ),
+        (
+            {"min_lr_ratio": 0.1, "lr_schedule": "cosine"},
+            [0.1 + 0.9 * cosine(i, 10) for i in range(10)],
+        ),
         ({"num_train_steps": 1}, [1]),
         ({"num_train_steps": 1, "lr_schedule": "cosine"}, [1]),
     ],
@@ -111,6 +131,35 @@ def test_a_schedule_rises_to_its_peak_and_falls_to_the_end(data: st.DataObject) 
     assert every[peak:] == sorted(every[peak:], reverse=True)
     assert every[0] == pytest.approx(1 / max(rising, 1) if rising else 1)
     assert every[-1] == pytest.approx(1 / falling)
+
+
+def test_an_update_far_above_the_last_64_is_scaled_down() -> None:
+    declared = config(num_train_steps=100, optimizer="lion", max_update_sigma=2.0, beta1=0.0,
+                      weight_decay=0.0)  # fmt: skip
+    free, kept = (
+        transform(optimizer(declared.model_copy(update={"max_update_sigma": sigma})), {"p": "gain"})
+        for sigma in (None, 2.0)
+    )
+    params = {"p": np.zeros(4, np.float32)}
+    states = [free.init(params), kept.init(params)]
+    norms: list[float] = []
+    draw = np.random.default_rng(0)
+    for step in range(80):
+        # Lion moves by signs, so the norm is the rate times the root of how many are not 0.
+        g = {"p": np.array([1, *draw.choice([0.0, 1.0], 3)], np.float32)}
+        height = min((step + 1) / 10, 1.0) * (1.0 if step != 70 else 5.0)
+        at = Rates(np.float32(0.1 * height), np.float32(0.1 * height), np.float32(min(height, 1)))
+        moved = []
+        for i, one in enumerate((free, kept)):
+            update, states[i] = one.update(g, states[i], params, rates=at)
+            moved.append(np.asarray(update["p"]))
+        norm = float(np.linalg.norm(moved[0])) / min(height, 1)
+        last = norms[-64:]
+        most = np.mean(last) + 2 * np.std(last) if len(last) == 64 else np.inf
+        norms.append(min(norm, most))
+        np.testing.assert_allclose(moved[1], moved[0] * norms[-1] / norm, rtol=1e-5)
+    assert norms[70] < 0.3 < 0.1 * 5, "the spike at step 71 was held"
+    assert all(norm == pytest.approx(0.1 * round((norm / 0.1) ** 2) ** 0.5) for norm in norms[:64])
 
 
 # ── Optimizers ───────────────────────────────────────────────────────────────────────────────

@@ -239,8 +239,9 @@ def test_a_kill_leaves_no_trace_in_what_balances_experts(
                 {"at": 9, "learning_rate": 0.02, "lr_schedule": "cosine", "warmup": 1},
             ]
         },
+        {"phases": [{"at": 4, "train_batch_size": 3}, {"at": 8, "train_batch_size": 6}]},
     ],
-    ids=["muonh", "muon", "phases"],
+    ids=["muonh", "muon", "phases", "growing batch"],
 )
 def test_whatever_is_trained_goes_on_without_a_trace_where_it_was_left(
     run: Run, dozen: TrainConfig, tmp_path: Path, changes: dict[str, object]
@@ -255,6 +256,16 @@ def test_whatever_is_trained_goes_on_without_a_trace_where_it_was_left(
         part.close()
     list(run(folder, config=config))
     assert digests(folder / "12") == digests(tmp_path / "undisturbed/12")
+
+
+def test_a_growing_batch_counts_its_tokens(run: Run, dozen: TrainConfig, tmp_path: Path) -> None:
+    grown = changed(dozen, phases=[{"at": 4, "train_batch_size": 6}])
+    metrics = list(run(tmp_path / "grown", config=grown))
+    assert [m.tokens for m in metrics] == [
+        16 * (2 * min(step, 4) + 6 * max(step - 4, 0)) for step in range(1, 13)
+    ]
+    plain = list(run(tmp_path / "plain"))
+    assert [m.loss for m in metrics[:4]] == [m.loss for m in plain[:4]]
 
 
 def test_a_run_goes_on_from_the_newest_of_all_folders(
@@ -409,7 +420,7 @@ def test_mismatched_arguments_are_refused_before_compiling(
     long, wide = Sampler(tokens, 0, 2, 17), Sampler(tokens, 0, 3, 16)
     with pytest.raises(WrongTokens, match="17 tokens are longer than seq_len 16"):
         next(train(Decoder(tiny), dozen, long, 0, tmp_path))
-    with pytest.raises(WrongTokens, match="3 rows and train_batch_size is 2"):
+    with pytest.raises(WrongTokens, match=r"have \(3,\) rows .* the run's \(2,\) from"):
         next(train(Decoder(tiny), dozen, wide, 0, tmp_path))
     over_two = ComputeConfig(mesh=MeshConfig(fsdp=2))
     with pytest.raises(BadMesh, match="fsdp"):

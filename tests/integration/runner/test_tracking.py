@@ -146,7 +146,7 @@ def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believ
         {name: value for name, value in line.items() if name[0] != "_"}
         for line in logged["fast.s0"]
     ]
-    rate, tokens = plan.arms["fast"].train.learning_rate, plan.arms["fast"].tokens_per_step
+    rate, tokens = plan.arms["fast"].train.learning_rate, plan.arms["fast"].tokens_until(1)
     always = {
         **{"param_norm": 10.0, "learning_rate": rate, "tokens_per_second": 50_000.0, "mfu": 0.4}
     }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from engine.config.phases import SCHEDULE
-from engine.config.schema import TrainConfig
+from engine.config.schema import BatchSizes, TrainConfig
 from engine.data.sampling import Sampler
 from engine.data.token_store import TokenStore, WrongTokens
 from engine.training.optim import rates
@@ -63,7 +63,9 @@ def test_a_phase_keeps_the_keys_it_does_not_name() -> None:
         optimizer="muon",
         warmup=2,
     )
-    assert [[getattr(phase, key) for key in SCHEDULE] for phase in phased.phases] == [
+    keys = "learning_rate", "adam_learning_rate", "lr_schedule", "warmup", "decay"
+    assert set(keys) < set(SCHEDULE)
+    assert [[getattr(phase, key) for key in keys] for phase in phased.phases] == [
         [0.2, 0.2, "linear", 0, None],
         [0.2, 0.5, "wsd", 0, 0.2],
         [0.3, 0.5, "wsd", 0, 3],
@@ -72,6 +74,25 @@ def test_a_phase_keeps_the_keys_it_does_not_name() -> None:
     assert TrainConfig(**phased.model_dump()) == phased
     assert TrainConfig.model_validate_json(phased.model_dump_json()) == phased
     assert len({phased, TrainConfig(**phased.model_dump())}) == 1, "equal ones are one"
+
+
+def test_a_cycle_ends_with_its_phase_and_a_floor_stays() -> None:
+    phased = config(
+        {"at": 12, "cycle": 6, "decay": 2},
+        {"at": 24, "learning_rate": 0.2},
+        lr_schedule="wsd",
+        cycle=4,
+        decay=0.5,
+        min_lr_ratio=0.1,
+    )
+    assert [(of.cycle, of.decay, of.min_lr_ratio) for of in phased.phases] == [
+        (6, 2, 0.1),
+        (None, 2, 0.1),
+    ]
+    assert curve(phased) == pytest.approx(
+        [0.1, 0.1, 0.1, 0.055] * 3 + [0.1, 0.1, 0.1, 0.1, 0.1, 0.055] * 2 + [0.2] * 5 + [0.11]
+    )
+    assert TrainConfig(**phased.model_dump()) == phased
 
 
 def test_a_run_without_phases_is_described_as_ever() -> None:
@@ -89,6 +110,13 @@ def test_a_run_without_phases_is_described_as_ever() -> None:
         ([{"at": 9}], (0, "at"), "this phase changes nothing; write one of learning_rate, "),
         ([{"learning_rate": 0.1}], (0, "at"), "Field required"),
         ([{"at": 9, "batch": 3}], (0, "batch"), "not permitted"),
+        ([{"at": 9, "train_batch_size": 0}], (0, "train_batch_size"), "greater than 0"),
+        ([{"at": 9, "cycle": 4}], (0, "cycle"), "cycle 4 goes with lr_schedule wsd only"),
+        (
+            [{"at": 9, "lr_schedule": "wsd", "cycle": 22}],
+            (0, "cycle"),
+            "of the steps 10 to 30: cycle 22 is longer than the run of 21 steps; make it shorter",
+        ),
         ([{"at": 9, "warmup": 21}], (0, "warmup"), "of the steps 10 to 30: warmup 21 is the whole"),
         ([{"at": 2, "lr_schedule": "wsd"}], (0, "at"), "of the steps 1 to 2: warmup 3 is the"),
         ([{"at": 9, "decay": 3}], (0, "decay"), "decay 3 goes with lr_schedule wsd only"),
@@ -202,3 +230,49 @@ def test_shares_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(WrongTokens, match=sentence):
         Sampler(list(zip(STORES[:2], weights, strict=True)), 5, BATCH, SEQ_LEN, phases=phases)
+
+
+# ── The batch ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_batch_sizes_are_counted_step_by_step() -> None:
+    grown = config({"at": 4, "train_batch_size": 6}, {"at": 9, "warmup": 2},
+                   {"at": 20, "train_batch_size": 10})  # fmt: skip
+    sizes = grown.batch_sizes
+    by_hand = [2] * 4 + [6] * 16 + [10] * 10
+    assert [sizes.at(step) for step in range(1, 31)] == by_hand
+    assert [sizes.until(steps) for steps in range(31)] == [sum(by_hand[:n]) for n in range(31)]
+    assert BatchSizes.of(grown.model_dump()) == sizes, "as a record has it"
+    assert config().batch_sizes == BatchSizes((0,), (2,))
+
+
+def test_each_part_of_a_batch_is_whole_in_each_phase() -> None:
+    with pytest.raises(ValidationError, match="gradient_accumulation_steps 2 does not divide it"):
+        config({"at": 9, "train_batch_size": 5}, gradient_accumulation_steps=2)
+
+
+def test_a_growing_batch_goes_on_through_the_same_rows() -> None:
+    sizes = BatchSizes((0, 3, 7), (2, 5, 12))
+    for sources in (STORES[2], [(STORES[0], 3), (STORES[1], 1)]):
+        plain, grown = (Sampler(sources, 5, by, SEQ_LEN, block=BLOCK) for by in (1, sizes))
+        found = [
+            start
+            for step in range(1, 12)
+            for start in grown.rows(step, range(sizes.at(step))).inputs_BS[:, 0].tolist()
+        ]
+        alone = [plain.rows(n, [0]).inputs_BS[0, 0] for n in range(1, sizes.until(11) + 1)]
+        assert found == alone
+    skipped = Sampler(STORES[2], 5, sizes, SEQ_LEN, skip=2)
+    assert skipped.rows(4, range(5)).inputs_BS[:, 0].tolist() == [
+        Sampler(STORES[2], 5, 1, SEQ_LEN).rows(n, [0]).inputs_BS[0, 0] for n in range(11, 16)
+    ]
+
+
+def test_shares_change_where_the_batch_does() -> None:
+    sizes = BatchSizes((0, 4), (BLOCK, 2 * BLOCK))
+    grown = Sampler([(STORES[0], 1), (STORES[1], 1)], 5, sizes, SEQ_LEN, block=BLOCK,
+                    phases=[(6, [1, 3])], steps=10)  # fmt: skip
+    for step in range(1, 11):
+        starts = grown.rows(step, range(sizes.at(step))).inputs_BS[:, 0]
+        second = np.mean(starts >= 10_000)
+        assert second == (0.5 if step <= 6 else 0.75)

@@ -145,7 +145,7 @@ def test_batches_that_are_passed_over_come_before_the_first_step() -> None:
 
 def starts(sampler: Sampler, epoch: int) -> list[int]:
     """Where the windows of the epoch begin, if a batch is an epoch."""
-    return sampler.rows(epoch, range(sampler.batch_size)).inputs_BS[:, 0].tolist()
+    return sampler.rows(epoch, range(sampler.batch_sizes.at(epoch))).inputs_BS[:, 0].tolist()
 
 
 @pytest.mark.parametrize("spare", [0, 1, 7])

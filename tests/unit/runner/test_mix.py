@@ -116,7 +116,9 @@ def test_an_impossible_mixture_is_refused_when_it_runs(
 
 
 def batches(of: Sampler) -> list[Any]:
-    return [of.rows(step, range(of.batch_size)).inputs_BS.tolist() for step in range(1, 20)]
+    return [
+        of.rows(step, range(of.batch_sizes.at(step))).inputs_BS.tolist() for step in range(1, 20)
+    ]
 
 
 def test_a_mixture_is_sampled_by_its_weights_and_one_store_as_ever(
@@ -246,8 +248,8 @@ PHASE = "          - {at: 4, %s}\n"
          "steps.train.config.train.phases.1.at", "cannot follow one at 4"),
         (train_step(PHASE % "learning_rat: 1"), 19,
          "steps.train.config.train.phases.0.learning_rat", "did you mean `learning_rate`?"),
-        (train_step(PHASE % "train_batch_size: 4"), 19,
-         "steps.train.config.train.phases.0.train_batch_size", "unknown key"),
+        (train_step(PHASE % "seq_len: 4"), 19,
+         "steps.train.config.train.phases.0.seq_len", "unknown key"),
         ("  t: {do: tokenize, config: {source: stdlib, tokenizer: given}}\n", 8, "steps.t",
          "`tokenizer: given` and the input `tokenizer` go together"),
         ("  t: {do: tokenize, inputs: {tokenizer: web}, config: {source: stdlib}}\n", 8, "steps.t",

@@ -150,6 +150,11 @@ OTHER = {
     "evaluate_every": plan(changed("wsd,", "wsd, evaluate_every: 4,")),
     "keep_moments": plan(changed("num_train_steps: 16", "num_train_steps: 16, keep_moments: true")),
     "skip_batches": plan(changed("num_train_steps: 16", "num_train_steps: 16, skip_batches: 1")),
+    "min_lr_ratio": plan(changed("wsd,", "wsd, min_lr_ratio: 0.1,")),
+    "cycle": plan(changed("wsd,", "wsd, cycle: 8,")),
+    "max_update_sigma": plan(
+        changed("num_train_steps: 16", "num_train_steps: 65, max_update_sigma: 4")
+    ),
     "spike_sigma": plan(changed("num_train_steps: 16", "num_train_steps: 65, spike_sigma: 4")),
     "phases": plan(changed("wsd,", "wsd, phases: [{at: 8, learning_rate: 0.001}],")),
     "the schedule": plan(
@@ -173,7 +178,7 @@ def test_every_knob_of_model_and_training_is_bound() -> None:
     arm = plan().arms["fast"]
     named = " ".join(OTHER)
     free = {"learning_rate", "lr_schedule"}  # said otherwise
-    free |= {"size", "depth"}  # names of other keys' values
+    free |= {"size", "depth", "recipe"}  # names of other keys' values
     for key in {*type(arm.model).model_fields, *type(arm.train).model_fields} - free:
         assert key in named
 

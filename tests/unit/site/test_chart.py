@@ -74,7 +74,7 @@ def test_the_curve_of_a_run_is_drawn_along_tokens_steps_and_flops(entry):
     one = curves.of_run(entry, run)
     arm = entry.plan.arms[run.arm]
     assert list(one.choices["x"]) == ["tokens", "step", "flops"]
-    assert one.derived["tokens"] == ("step", arm.tokens_per_step)
+    assert one.derived["tokens"] == ("step", arm.tokens_until(1))
     of, times = one.derived["flops"]
     assert of == "step"
     assert times * arm.train.num_train_steps == pytest.approx(arm.model_flops)
