@@ -120,6 +120,7 @@ def of_config(
     yield from _unfit(step, config, steps)
     if step.do == "train":
         yield from _of_conversations(step, config, steps)
+        yield from _of_vocabulary(step, config, steps)
     models = step.inputs.get("models", "")
     if step.do == "generate" and config.get("chats") and not _may_chat(models, steps):
         words = f"`{models}` is not trained on conversations, so it has no chat template; "
@@ -192,6 +193,37 @@ def _of_conversations(step: Step, config: Mapping[str, Any], steps: Mapping[str,
             if label not in known:
                 words = f"`{of}` has no label `{label}`; add it to its `labels`"
                 yield ("config", "loss_on"), words
+
+
+def _of_vocabulary(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
+    """Tokens that the model may have no rows for."""
+    rows, own = config.get("model", {}).get("vocab_size"), config.get("own", {})
+    if not isinstance(rows, int) or own.get("model") or own.get("data"):
+        return
+    for key in sorted(read_by("train", config, step.inputs) - {INIT}):
+        of = step.inputs[key]
+        if (most := _most_tokens(of, steps)) and most > rows:
+            words = f"`{of}` has a vocabulary of up to {most:,} tokens, and the model has {rows:,} "
+            yield ("config", "model", "vocab_size"), f"{words}rows; write `vocab_size: {most}`"
+            return
+
+
+def _most_tokens(of: str, steps: Mapping[str, Step]) -> int | None:
+    """The most tokens that the BPE of a token store may have; None if another step decides it."""
+    for _ in steps:  # no chain is longer, and one that goes round is refused elsewhere
+        maker = steps.get(of)
+        if maker is None or maker.is_swept:
+            return None
+        if maker.do == "tokenize" and maker.config.get("tokenizer", "byte") != "given":
+            size = maker.config.get("vocab_size")
+            return size if isinstance(size, int) else None
+        if maker.do == "mix":
+            of = next(iter(maker.inputs.values()), "")
+        elif maker.do in ("tokenize", "conversations"):
+            of = maker.inputs.get("tokenizer", "")
+        else:
+            return None
+    return None
 
 
 def _may_chat(model: str, steps: Mapping[str, Step]) -> bool:
