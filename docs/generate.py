@@ -39,6 +39,7 @@ from runner.spec.experiment import Asked, Declaration, ShortForm
 from runner.spec.ladder import Ladder, Rung
 from runner.spec.steps import Step
 from runner.spec.studies import Ablate, Isoflop
+from runner.spec.tuning import Search
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs/reference"
@@ -73,6 +74,7 @@ PARTS = {
     "rung": Rung,
     "ablate": Ablate,
     "isoflop": Isoflop,
+    "tune": Search,
 }
 LINKS = {
     **{
@@ -164,6 +166,7 @@ TOP = {
     "ladder": ("[ladder](#ladder)", ""),
     "ablate": ("[ablate](#ablate)", ""),
     "isoflop": ("[isoflop](#isoflop)", ""),
+    "tune": ("[tune](#tune)", ""),
     "steps": ("[steps](#steps)", ""),
 }
 

@@ -1,7 +1,7 @@
-"""The result of a study (an ablation, an IsoFLOP analysis) as sentences, tables and JSON: the same
-for the comment, the page and the terminal. Pure."""
+"""The result of a study (an ablation, an IsoFLOP analysis, a search for settings) as sentences,
+tables and JSON: the same for the comment, the page and the terminal. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,9 @@ from runner.analysis.ablation import Board, Cell, ratio
 from runner.analysis.isoflop import Figure, Found, Law, Optimum
 from runner.analysis.scaling import Refused
 from runner.analysis.speedup import Speedup
+from runner.lib import format
 from runner.lib.format import UNKNOWN, flops
-from runner.schema.record import Plan, Run
+from runner.schema.record import Plan, Run, Tuned
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,67 @@ class Shown:
     data: dict[str, Any]
 
 
-def of(plan: Plan, runs: Sequence[Run]) -> Shown | None:
-    """The result of a plan's study; None if it has none, or no score yet."""
+def of(plan: Plan, runs: Sequence[Run]) -> list[Shown]:
+    """The results of a plan's study and of its search for settings; empty if it has none, or no
+    score yet."""
+    found = list[Shown]()
     if not any(run.evaluated for run in runs):
-        return None
+        return found
     if board := ablation.board(plan, runs):
-        return _of_ablation(board)
+        found.append(_of_ablation(board))
     if plan.isoflop:
         try:
-            return _of_isoflop(isoflop.analyse(isoflop.of_runs(plan, runs), plan.isoflop.ahead))
+            cells = isoflop.of_runs(plan, runs)
+            found.append(_of_isoflop(isoflop.analyse(cells, plan.isoflop.ahead)))
         except Refused as error:
-            return Shown("IsoFLOP", (), (f"There is no optimum. {error}",), {"why": str(error)})
-    return None
+            data = {"kind": "isoflop", "why": str(error)}
+            found.append(Shown("IsoFLOP", (), (f"There is no optimum. {error}",), data))
+    if tuned := {run.arm: run.tuned for run in runs if run.tuned}:
+        found.append(_of_searches(tuned))
+    return found
+
+
+# ── Searches for settings ────────────────────────────────────────────────────────────────────
+
+
+def _of_searches(tuned: Mapping[str, Tuned]) -> Shown:
+    chosen = Table(
+        head=("arm", "settings", "trials", "standard error of a setting's mean", "why it stopped"),
+        rows=tuple(
+            (
+                arm,
+                format.flow(one.settings),
+                str(len(one.trials)),
+                UNKNOWN if one.noise is None else f"{one.noise:.2g}",
+                one.why,
+            )
+            for arm, one in tuned.items()
+        ),
+    )
+    trials = Table(
+        head=("arm", "settings", "seed", "eval/bpb"),
+        rows=tuple(
+            (
+                arm,
+                format.flow(trial.settings),
+                str(trial.seed),
+                "diverged" if trial.bpb is None else f"{trial.bpb:.4f}",
+            )
+            for arm, one in tuned.items()
+            for trial in one.trials
+        ),
+        details="All trials",
+    )
+    words = (
+        "Each arm ran with the settings that its search found, and with other seeds than those of "
+        "its trials. A trial is scored at the end of its schedule. A setting is better only by "
+        "more than the noise between seeds; a tie keeps what was there before."
+    )
+    data = {
+        "kind": "tuning",
+        "arms": {arm: one.model_dump(mode="json") for arm, one in tuned.items()},
+    }
+    return Shown("Tuning", (chosen, trials), (words,), data)
 
 
 # ── Ablations ────────────────────────────────────────────────────────────────────────────────

@@ -205,7 +205,7 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
 def all_scores(plan: Plan, runs: Sequence[Run]) -> Iterator[RenderableType]:
     """The result of a study; every score by metric and arm, where there is more than `eval/bpb`;
     and the last points of validation curves."""
-    if study := study_results.of(plan, runs):
+    for study in study_results.of(plan, runs):
         yield Text(study.title, style="bold")
         yield from (table(one.head, one.rows, lines=True) for one in study.tables)
         yield from (Text(words.replace("`", "")) for words in study.sentences)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 
 from runner.schema.record import Execution, PlannedStep, StepEnd
-from runner.spec.step_types import BUILT_IN
+from runner.spec.step_types import BUILT_IN, TRAINS
+from runner.spec.tuning import TUNED
 from runner.store import artifacts, checkpoint_sync
 from runner.store.scratch_paths import DIGESTS, PARTS, SCRATCH
 from runner.store.store import Store
@@ -28,8 +29,8 @@ def of_steps(store: Store, execution: Execution, ended: Mapping[str, StepEnd]) -
 
 
 def of_makers(store: Store, step: PlannedStep, folders: Iterable[str]) -> int:
-    """The newest checkpoint's step, or the number of complete parts, that makers left beside these
-    `folders`. 0 for a step that is made as a whole: the next maker starts again."""
+    """The newest checkpoint's step, or the number of trials or of complete parts, that makers left
+    beside these `folders`. 0 for a step that is made as a whole: the next maker starts again."""
     if not _leaves_something(step):
         return 0
     places = [place for folder in folders for place in scratch_of(store, folder)]
@@ -37,11 +38,14 @@ def of_makers(store: Store, step: PlannedStep, folders: Iterable[str]) -> int:
         last = step.config["train"]["num_train_steps"]
         tried = (store.at(f"{place}/checkpoints") for place in places)
         return max((checkpoint_sync.saved(each, last) for each in tried), default=0)
+    if step.do == "tune":
+        found = (store.local(place).glob(f"checkpoints/*/{TUNED}") for place in places)
+        return len({path.parent.name for these in found for path in these})
     return len({part for place in places for part in _parts(store.local(place) / PARTS)})
 
 
 def _leaves_something(step: PlannedStep) -> bool:
-    return step.do == "train" or (step.do in BUILT_IN and BUILT_IN[step.do].over is not None)
+    return step.do in TRAINS or (step.do in BUILT_IN and BUILT_IN[step.do].over is not None)
 
 
 def scratch_of(store: Store, folder: str) -> list[str]:

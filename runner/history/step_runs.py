@@ -24,9 +24,12 @@ from runner.schema.record import (
     PlannedStep,
     Run,
     StepEnd,
+    Tuned,
     Validated,
 )
 from runner.spec import measured
+from runner.spec.step_types import SETTINGS
+from runner.spec.tuning import TUNED
 from runner.store import artifacts
 from runner.store.store import Store, StoreFault
 
@@ -75,7 +78,8 @@ def runs(
     scores, refused = evaluated(store, plan, ends)
     also, why = measured_by(store, plan, ends)
     curves, misread = curves_by(store, plan, ends)
-    refused += [*why, *misread]
+    searches, unread = tuned_by(store, plan)
+    refused += [*why, *misread, *unread]
     for (arm, seed), name in plan.trained().items():
         planned, end = plan.arms[arm], ends.get(name)
         made = end is not None and end.state != "failed"
@@ -99,7 +103,20 @@ def runs(
             curve=thinned(_losses(points) if made else noted.losses),
             skipped=sum(line.skipped for line in points or noted.lines),
             tokens_per_second=noted.tokens_per_second,
+            tuned=searches.get(next(iter(plan.steps[name].inputs.get(SETTINGS, ())), "")),
         )
+    return found, refused
+
+
+def tuned_by(store: Store, plan: Plan) -> tuple[dict[str, Tuned], list[str]]:
+    """{`tune` step: what it found}, and rejected reports."""
+    found, refused = dict[str, Tuned](), list[str]()
+    for name, step in plan.steps.items():
+        try:
+            if step.do == "tune" and (data := file_of(store, step, TUNED, bounds.MOST_KEPT)):
+                found[name] = bounds.parse(Tuned, data)
+        except UNBELIEVED as error:
+            refused.append(f"{name}, {TUNED}: {said(error)}")
     return found, refused
 
 

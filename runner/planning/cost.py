@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 from engine.config import flops
 from engine.config.schema import ModelConfig, TrainConfig
+from runner.schema import record
 from runner.schema.devices import UTILISATION, Kind
 from runner.schema.own_model import OwnModel
 from runner.schema.record import Cost, Plan, PlannedArm, Resources, Standing
@@ -26,13 +27,19 @@ def arm_of(model: ModelConfig | OwnModel, train: TrainConfig, own: Mapping[str, 
 
 
 def of(plan: Plan, but: Collection[str] = ()) -> Cost:
-    """The cost of all training in the plan, without the steps in `but`, each on its devices."""
+    """The cost of all training in the plan, without the steps in `but`, each on its devices; of
+    searches for settings that of all trials that they may make."""
     runs = [
         (plan.steps[name].resources, plan.arms[arm])
         for (arm, _), name in plan.trained().items()
         if name not in but
     ]
-    return cost(runs, plan.resources, plan.kinds)
+    trials = []
+    for name, step in plan.steps.items():
+        arm = plan.arms.get(record.arm_named(name)) if step.do == "tune" else None
+        if arm and name not in but:
+            trials += [(step.resources, arm)] * step.config["search"]["trials"]
+    return cost(runs, plan.resources, plan.kinds, trials)
 
 
 def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
@@ -47,12 +54,15 @@ def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
 
 
 def cost(
-    runs: Collection[tuple[Resources, PlannedArm]], default: Resources, kinds: Mapping[str, Kind]
+    runs: Collection[tuple[Resources, PlannedArm]],
+    default: Resources,
+    kinds: Mapping[str, Kind],
+    trials: Collection[tuple[Resources, PlannedArm]] = (),
 ) -> Cost:
-    """The cost of runs on their devices, of these kinds; for own models only the tokens are known.
-    `default` are the devices to name if there are no runs."""
+    """The cost of runs and of trials, which are no runs, on their devices, of these kinds; for own
+    models only the tokens are known. `default` are the devices to name if there are no runs."""
     flops_on: dict[tuple[str, int], int] = {}
-    for on, arm in runs:
+    for on, arm in (*runs, *trials):
         if arm.model_flops is not None:
             key = (on.kind, on.count)
             flops_on[key] = flops_on.get(key, 0) + arm.model_flops
@@ -72,7 +82,7 @@ def cost(
     return Cost(
         runs=len(runs),
         uncounted=sum(arm.model_flops is None for _, arm in runs),
-        tokens=sum(arm.tokens for _, arm in runs),
+        tokens=sum(arm.tokens for _, arm in (*runs, *trials)),
         model_flops=whole,
         hardware_flops=(whole / least, whole / most),
         seconds=seconds,

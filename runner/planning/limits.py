@@ -14,7 +14,7 @@ from runner.schema.record import Plan, PlannedStep, Resources
 
 TIMES = 4  # multiple of the expected time
 # Steps that are fast or have an estimate.
-COUNTED = ("train", "tokenize", "conversations", "evaluate", "generate", "benchmark")
+COUNTED = ("train", "tune", "tokenize", "conversations", "evaluate", "generate", "benchmark")
 LEAST = 3600.0  # seconds
 
 

@@ -21,7 +21,7 @@ from runner.spec.benchmarks import MADE, is_file, lm_eval_tasks
 from runner.spec.corpus_steps import resolved
 from runner.spec.graph import Graph, Node
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import INIT, SOURCED, TASKED, calls_of, logical, parts_of
+from runner.spec.step_types import INIT, SOURCED, TASKED, TRAINS, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that its digests identify
@@ -274,7 +274,7 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
         return {**config, "source": OWN_TEXT}
     if node.do == "tokenizer":
         return {key: of for key, of in config.items() if key not in ("file", "corpus")}
-    if node.do != "train":
+    if node.do not in TRAINS:
         return config
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}
     rest = {key: value for key, value in config.items() if key != "compute"}

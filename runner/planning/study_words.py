@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from runner.lib.format import flops, many
 from runner.schema.record import Plan
 from runner.schema.record.studies import FEWEST_SEEDS
+from runner.spec.tuning import Search
 
 SHOWS_FLOOR = 3  # sizes; with two, every floor fits
 MISSED = 0.01  # of a budget
@@ -13,12 +14,35 @@ MISSED = 0.01  # of a budget
 def told(plan: Plan) -> list[str]:
     """The study of a plan as sentences, with warnings; empty if it has none."""
     found = [*_of_ablation(plan), *_of_isoflop(plan)]
-    if found and len(plan.seeds) < FEWEST_SEEDS:
+    tuning = [*_of_tuning(plan)]
+    if (found or tuning) and len(plan.seeds) < FEWEST_SEEDS:
         found.append(
             f"Exploratory: {many(len(plan.seeds), 'seed')} will give "
             f"{'no' if len(plan.seeds) == 1 else 'wide'} intervals; write {FEWEST_SEEDS} or more"
         )
-    return found
+    return [*tuning, *found]
+
+
+def _of_tuning(plan: Plan) -> Iterator[str]:
+    tuned = {name: step for name, step in plan.steps.items() if step.do == "tune"}
+    if not tuned:
+        return
+    first = next(iter(tuned.values()))
+    search = Search.model_validate(first.config["search"])
+    space = search.space(first.config["train"])
+    keys = ", ".join(f"{key} ({len(values)} values)" for key, values in space.grid.items())
+    how = {"coordinate": "coordinate descent", "random": "a random search"}[search.search]
+    many_seeds = ", ".join(map(str, search.seeds))
+    yield (
+        f"Tuning: {how} over {keys}, with at most {many(search.trials, 'trial')} for each of "
+        f"{many(len(tuned), 'arm')} ({search.trials * len(tuned):,} in all), over the seeds "
+        f"{many_seeds}. The arms then run with the best settings and with other seeds"
+    )
+    if search.trials < space.one_round:
+        yield (
+            f"{many(search.trials, 'trial')} do not reach each key once, so that the search says "
+            f"little; write {space.one_round} or more, or fewer keys"
+        )
 
 
 def _of_ablation(plan: Plan) -> Iterator[str]:

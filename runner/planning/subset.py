@@ -82,6 +82,8 @@ def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
     gone = {
         name for (arm, seed), name in plan.trained().items() if arm not in arms or seed not in seeds
     }
+    used = {of for name, step in plan.steps.items() if name not in gone for of in step.needs}
+    gone |= {name for name, step in plan.steps.items() if step.do == "tune" and name not in used}
     left = {
         name: step_graph.without(step, gone)
         for name, step in plan.steps.items()

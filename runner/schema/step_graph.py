@@ -60,9 +60,10 @@ def fingerprint(
 
 
 def _label(function: str, key: str, name: str) -> str:
-    """The point of a sweep that an input is; "" for the one model that training continues, whose
-    name does not matter."""
-    return "" if (function, key) == ("regatta.train", "init") else name.partition("/")[2]
+    """The point of a sweep that an input is; "" for the one model that training continues and for
+    the settings of its arm, whose names do not matter."""
+    is_one = function == "regatta.train" and key in ("init", "settings")
+    return "" if is_one else name.partition("/")[2]
 
 
 def code_sha256(code: Mapping[str, str]) -> str:

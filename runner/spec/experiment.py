@@ -20,14 +20,15 @@ from runner.schema import devices
 from runner.schema.devices import Kind
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, Speedrun
-from runner.spec import arms, ladder
+from runner.spec import arms, ladder, tuning
 from runner.spec.arms import MODEL, TRAIN, Arm, ArmName, Layer
 from runner.spec.benchmarks import Benchmark
 from runner.spec.ladder import Ladder
 from runner.spec.model_steps import Generate
-from runner.spec.step_types import INIT
+from runner.spec.step_types import INIT, SETTINGS, TRAINS
 from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
 from runner.spec.studies import Ablate, Isoflop
+from runner.spec.tuning import Search
 
 MAX_RUNS = 256
 
@@ -76,6 +77,7 @@ class Declaration(_Either):
     ladder: ClassVar[None] = None
     ablate: ClassVar[None] = None
     isoflop: ClassVar[None] = None
+    tune: ClassVar[None] = None
     arms_at: ClassVar[Path] = ("steps",)  # where the arms are declared
 
     steps: Annotated[dict[StepName, Step], Field(min_length=1)] = Field(
@@ -133,6 +135,10 @@ class ShortForm(_Either, Arm):
         default=None, description="in place of arms: the best size for a budget of compute"
     )
 
+    tune: Search | None = Field(
+        default=None, description="search for settings of each arm, before it runs with its seeds"
+    )
+
     @cached_property
     def layers(self) -> dict[str, tuple[Layer, ...]]:
         """The arms, also those of a study, each with what it consists of."""
@@ -168,17 +174,27 @@ class ShortForm(_Either, Arm):
             found["corpus"] = Step(
                 do="corpus", config={"corpus": self.data.corpus}, resources=others
             )
+        sweep = [{"name": arm, **self.completed(arm)} for arm in self.layers]
+        found["tokenize"] = Step(
+            do="tokenize",
+            inputs=text,
+            config=self.data.model_dump(exclude={"corpus"}),
+            resources=others,
+        )
+        tokens = {"tokens": "tokenize"}
+        if self.tune:
+            found["tune"] = Step(
+                do="tune",
+                inputs=tokens,
+                config={"search": self.tune.model_dump(), "eval": self.eval.model_dump()},
+                sweep=sweep,
+                resources=self.devices,
+            )
         found |= {
-            "tokenize": Step(
-                do="tokenize",
-                inputs=text,
-                config=self.data.model_dump(exclude={"corpus"}),
-                resources=others,
-            ),
             "train": Step(
                 do="train",
-                inputs={"tokens": "tokenize"},
-                sweep=[{"name": arm, **self.completed(arm)} for arm in self.layers],
+                inputs=tokens | ({SETTINGS: "tune"} if self.tune else {}),
+                sweep=sweep,
                 seeds=self.seeds,
                 resources=self.devices,
             ),
@@ -199,7 +215,9 @@ class ShortForm(_Either, Arm):
         """Where the file has the part `inside` of this step, at a point of its sweep."""
         if inside and inside[0] != "config":  # the devices, the seeds
             return self.arms_at if inside[0] == "sweep" else inside
-        if step != "train":
+        if step == "tune" and inside[1:2] == ("search",):
+            return ("tune", *inside[2:])
+        if step not in TRAINS:
             section = {"corpus": "data", "tokenize": "data", "evaluate": "eval"}.get(step, step)
             return (section, *inside[1:])
         inside = inside[1:] or ("own",)
@@ -231,6 +249,8 @@ class ShortForm(_Either, Arm):
             if named and key in self.model_fields_set and getattr(self, key):
                 words = f"the arms follow from `{named[0]}`; take this out, or declare it apart"
                 yield (key,), words
+        if self.tune:
+            yield from tuning.problems(self.tune, self.seeds, self.resources.count)
         if self.ablate:
             yield from self.ablate.problems()
         elif self.isoflop:

@@ -3,7 +3,6 @@ Runs nothing; errors have their line."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -16,12 +15,14 @@ from runner.lib.problems import MAX_PROBLEMS, Document, near, nearest
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
 from runner.schema.lab_config import LabConfig
-from runner.schema.record import Resources, arm_named, run_of
-from runner.spec import initial_models, step_checks
+from runner.schema.record import arm_named, run_of
+from runner.spec import initial_models, step_checks, tuning
 from runner.spec.data_steps import FUNCTION, Tokenize
 from runner.spec.experiment import Experiment
 from runner.spec.model_steps import Generate
-from runner.spec.step_types import BUILT_IN, INIT, TASKED, own_of, schema_of
+from runner.spec.nodes import Graph as Graph
+from runner.spec.nodes import Node as Node
+from runner.spec.step_types import BUILT_IN, INIT, SETTINGS, own_of, schema_of
 from runner.spec.steps import NO_POINT, SEEDS, Point
 from runner.spec.training_steps import Train
 
@@ -29,62 +30,6 @@ M = TypeVar("M", bound=BaseModel)
 ONE_DEVICE = MeshConfig()
 MAX_NODES = 10_000
 MAX_LABEL = 100  # bytes of a point's name, which becomes a part of file names
-
-
-@dataclass(frozen=True)
-class Node:
-    """A step, or one point of its sweep as `step/label`."""
-
-    do: str
-    own: tuple[str, ...]  # module:function of the experiment's folder that it calls
-    config: dict[str, Any]
-    inputs: dict[str, tuple[str, ...]]  # {input: nodes}
-    resources: Resources
-    checked: BaseModel | None = None  # the configuration of a built-in, validated
-    alias: str = ""
-    unread: bool = False  # its configuration has problems
-
-
-@dataclass(frozen=True)
-class Graph:
-    """Everything that an experiment runs, each node after its inputs."""
-
-    document: Document  # for lines in errors
-    experiment: Experiment
-    nodes: Mapping[str, Node]
-    complaints: Complaints  # the problems so far
-    lab: LabConfig  # in which it is declared
-
-    @property
-    def arms(self) -> dict[str, Train]:
-        """The arms that its nodes train, in the order of declaration."""
-        found: dict[str, Train] = {}
-        for name, node in self.nodes.items():
-            if isinstance(node.checked, Train):
-                found.setdefault(arm_named(name), node.checked)
-        return found
-
-    @property
-    def unread(self) -> set[str]:
-        """The arms whose configurations are unreadable."""
-        nodes = self.nodes.items()
-        return {arm_named(name) for name, node in nodes if node.do == "train" and node.unread}
-
-    def place(self, node: str, inside: Path = ()) -> Path:
-        """Where the file has the part `inside` of a node."""
-        step, _, label = node.partition("/")
-        return self.experiment.place(step, inside, Point(label))
-
-    def source(self, node: str) -> Path:
-        """Where the declaration names what a node reads: a text, a corpus, prompts, or tasks."""
-        of = self.nodes[node]
-        keys = {
-            "generate": "file",
-            "corpus": "corpus",
-            "tokenizer": "corpus" if of.config.get("corpus") else "file",
-            **dict.fromkeys(TASKED, "tasks"),
-        }
-        return self.place(node, ("config", keys.get(of.do, "source")))
 
 
 def written_out(
@@ -106,6 +51,10 @@ def written_out(
             if of := reader.origins.get(name):
                 one = f"{step.inputs[INIT]}/{of[node.partition('/')[2]]}"
                 inputs[INIT] = (one,) if one in inputs[INIT] else ()
+            if SETTINGS in inputs:
+                inputs[SETTINGS], said = tuning.of_arm(node, inputs[SETTINGS])
+                for inside, words in said:
+                    complaints.say(experiment.place(name, inside), words)
             if isinstance(checked, Train):
                 checked, inputs = _first_as_tokens(checked, inputs)
                 checked, said = initial_models.filled_in(checked, _source(inputs, made))

@@ -18,9 +18,9 @@ from runner.schema.lab_config import LabConfig
 from runner.schema.own_model import OwnModel
 from runner.spec.data_steps import FUNCTION
 from runner.spec.experiment import Declaration, ShortForm
-from runner.spec.step_types import BUILT_IN
+from runner.spec.step_types import BUILT_IN, TRAINS
 from runner.spec.studies import Ablate, Isoflop
-from runner.spec.training_steps import Own
+from runner.spec.training_steps import Own, Train, Tune
 
 NAME = "experiment.schema.json"
 DRAFT = "http://json-schema.org/draft-07/schema#"  # the newest that all editors know
@@ -51,7 +51,8 @@ def schema(lab: LabConfig) -> Schema:
     for section, one in (("train", TrainConfig), ("own", Own), ("compute", ComputeConfig)):
         for whole in (short, defs["Arm"]):
             whole["properties"][section]["allOf"] = [_ref(one)]
-    defs["Train"]["properties"]["model"] = {"type": "object"}  # whose, its `own` says
+    for name in (Train.__name__, Tune.__name__):
+        defs[name]["properties"]["model"] = {"type": "object"}  # whose, its `own` says
     _suggest(defs["Asked"]["properties"]["kind"], kinds)
     _suggest(defs["Resources"]["properties"]["kind"], kinds)
     _suggest(defs["Speedrun"]["properties"]["track"], lab.tracks)
@@ -130,7 +131,7 @@ def _step(step: Schema, needs: Mapping[str, list[str]]) -> None:
         name = one.config.__name__
         rules = [{"properties": {"config": _ref_to(name)}}]
         whole = _has(*needs[name])
-        if do == "train":
+        if do in TRAINS:
             models = (_ref(OwnModel), _ref(ModelConfig))
             rules.append(_if(own_model, *(_config({"model": model}) for model in models)))
             whole["properties"] = {

@@ -13,7 +13,15 @@ from runner.schema.devices import Kind
 from runner.spec import initial_models
 from runner.spec.data_steps import FUNCTION
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import BUILT_IN, INIT, MIXTURE, SCORES, TOKENS
+from runner.spec.step_types import (
+    BUILT_IN,
+    INIT,
+    MIXTURE,
+    SCORES,
+    SETTINGS,
+    TOKENS,
+    TRAINS,
+)
 from runner.spec.steps import Step
 
 APART = "declare the point that is meant as a step of its own"
@@ -46,9 +54,11 @@ def of_step(name: str, steps: Mapping[str, Step], kinds: Mapping[str, Kind]) -> 
     """Problems of a step as declared, in a lab with these kinds of device."""
     step = steps[name]
     if (asked := step.resources) and (
-        wrong := devices.misfit(kinds, asked.kind, asked.count, trains=step.do == "train")
+        wrong := devices.misfit(kinds, asked.kind, asked.count, trains=step.do in TRAINS)
     ):
         yield ("resources", wrong[0]), wrong[1]
+    elif asked and step.do == "tune" and asked.count > 1:
+        yield ("resources", "count"), "trials train on one device so far; write `count: 1`"
     if step.alias:
         first = next(one for one, other in steps.items() if other.alias == step.alias)
         if first != name:
@@ -175,7 +185,7 @@ def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> 
 def _of_conversations(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
     """Conversations that the model cannot hold, and labels that they do not have."""
     loss_on, length = config.get("loss_on"), config.get("model", {}).get("seq_len")
-    for key in sorted(read_by("train", config, step.inputs) - {INIT}):
+    for key in sorted(read_by("train", config, step.inputs) - {INIT, SETTINGS}):
         maker = steps.get(of := step.inputs[key])
         if maker is None or maker.do not in BUILT_IN or "data" in config.get("own", {}):
             continue
@@ -244,7 +254,7 @@ def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[
     if do != "train" or "data" in config.get("own", {}):
         return set(inputs)  # own data functions may read any
     named = {phase.get("tokens") for phase in _phases(config)}
-    return {name for name in inputs if name in (_first(config), INIT) or name in named}
+    return {name for name in inputs if name in (_first(config), INIT, SETTINGS) or name in named}
 
 
 def _first(config: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from runner.spec.data_steps import Extract, Filter, GivenTokenizer, Join, Map, M
 from runner.spec.duplicate_steps import Dedup
 from runner.spec.model_steps import Compare, Export, Generate, Import
 from runner.spec.selection_steps import Classify, Label, Select
-from runner.spec.training_steps import Evaluate, Train, TrainOwn
+from runner.spec.training_steps import Evaluate, Train, TrainOwn, Tune, TuneOwn
 
 
 class OverShards(NamedTuple):
@@ -44,6 +44,7 @@ COMPARISON = "a comparison"
 TASK_SCORES = "scores of tasks"
 ATTRIBUTES, LABELS = "attributes of a text", "labelled documents"
 TOKENIZER = "a tokenizer"
+TUNED = "tuned settings"
 STORES = (TOKENS, MIXTURE, CHATS)
 MODELS = (MODEL, IMPORTED)
 
@@ -52,6 +53,8 @@ TASKED = ("benchmark", "decontaminate")  # steps whose configuration may name ta
 KEPT = "kept"  # the input under which a step finds what the store keeps for it by digest
 SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a text
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
+SETTINGS = "settings"  # the input of a `train` step with what a `tune` step found
+TRAINS = ("train", "tune")  # steps that train by the keys of an arm
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
 
@@ -176,9 +179,13 @@ BUILT_IN = {
     "train": BuiltIn(
         *("runner.worker.models.train:train", Train, MODEL),
         inputs={"tokens": STORES},
-        optional={INIT: MODELS},
+        optional={INIT: MODELS, SETTINGS: (TUNED,)},
         others=STORES,
-        matched=(INIT,),
+        matched=(INIT, SETTINGS),
+    ),
+    "tune": BuiltIn(
+        *("runner.worker.scores.tune:tune", Tune, TUNED),
+        inputs={"tokens": STORES},
     ),
     "evaluate": BuiltIn(
         *("runner.worker.scores.evaluate:evaluate", Evaluate, SCORES),
@@ -237,8 +244,8 @@ def parts_of(function: str) -> tuple[str, ...]:
 def schema_of(do: str, config: Mapping[str, Any]) -> type[BaseModel]:
     """The schema of a built-in's configuration."""
     own = config.get("own")
-    if do == "train" and isinstance(own, Mapping) and own.get("model") is not None:
-        return TrainOwn
+    if do in TRAINS and isinstance(own, Mapping) and own.get("model") is not None:
+        return TrainOwn if do == "train" else TuneOwn
     return BUILT_IN[do].config
 
 
@@ -258,7 +265,7 @@ def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, 
         return ((do, ("config", "inputs", "out")),)
     if do in ("map", "label"):
         return ((str(config["function"]), ("document",)),) if config.get("function") else ()
-    named = config.get("own", {}) if do == "train" else {}
+    named = config.get("own", {}) if do in TRAINS else {}
     return tuple((function, CALLED[key]) for key, function in named.items())
 
 

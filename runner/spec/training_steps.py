@@ -23,6 +23,7 @@ from engine.config.schema import (
 from runner.schema.own_model import Options, OwnModel
 from runner.spec.conversation_steps import Label
 from runner.spec.data_steps import Function
+from runner.spec.tuning import Search
 
 
 class Own(Config):
@@ -64,21 +65,14 @@ class Init(Config):
     )
 
 
-class Train(Config):
-    """Trains a model on a token store."""
+class Trains(Config):
+    """What steps that train have in common: the keys of an arm."""
 
     model: ModelConfig
     train: TrainConfig
     own: Own = Own()
     options: Options = Options()
     compute: ComputeConfig = ComputeConfig()
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    tokens: InputName = Field(
-        default="tokens",
-        exclude_if=lambda name: name == "tokens",  # plans always have it under this name
-        description="the input that it trains on from the first step, so that a sweep can give "
-        "each arm its own text",
-    )
     loss_on: tuple[Label, ...] | None = Field(
         default=None,
         min_length=1,
@@ -86,11 +80,6 @@ class Train(Config):
         exclude_if=lambda labels: labels is None,  # old plans have no such key
         description="of conversations: the labels whose tokens are trained on; all that the "
         "assistant says if left out",
-    )
-    init: Init | None = Field(
-        default=None,
-        exclude_if=lambda init: init is None,  # old plans have no such key
-        description="with an input `init`: how its model is continued",
     )
 
     @field_validator("own")
@@ -115,7 +104,45 @@ class Train(Config):
         return options
 
 
+class Train(Trains):
+    """Trains a model on a token store."""
+
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    tokens: InputName = Field(
+        default="tokens",
+        exclude_if=lambda name: name == "tokens",  # plans always have it under this name
+        description="the input that it trains on from the first step, so that a sweep can give "
+        "each arm its own text",
+    )
+    init: Init | None = Field(
+        default=None,
+        exclude_if=lambda init: init is None,  # old plans have no such key
+        description="with an input `init`: how its model is continued",
+    )
+
+
 class TrainOwn(Train):
+    """The same with an own model."""
+
+    model: OwnModel  # type: ignore[assignment]  # no kind of ModelConfig
+
+
+class Tune(Trains):
+    """Searches for the settings of an arm. Each trial trains to the end and is scored."""
+
+    search: Search
+    eval: EvalConfig = Field(default=EvalConfig(), description="what each trial is scored on")
+
+    @field_validator("search")
+    @classmethod
+    def _fits(cls, search: Search, info: ValidationInfo) -> Search:
+        train = info.data.get("train")
+        if isinstance(train, TrainConfig) and (why := search.misfit(train)):
+            raise refusal("{why}", why=why)
+        return search
+
+
+class TuneOwn(Tune):
     """The same with an own model."""
 
     model: OwnModel  # type: ignore[assignment]  # no kind of ModelConfig

@@ -22,7 +22,7 @@ from runner.schema import step_graph
 from runner.schema.devices import Kind, takes_gang
 from runner.schema.job_reports import Isolation
 from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedStep
-from runner.spec.step_types import INIT, KEPT, place_of
+from runner.spec.step_types import INIT, KEPT, SETTINGS, place_of
 from runner.store import artifacts, checkpoint_sync
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.store.backends import remove_tree
@@ -329,5 +329,5 @@ def _given(
         if found is None:
             raise MakingFailed(f"its input {name} is not there")
         folders[name.partition("/")[2]] = str(found.folder)
-    alone = set(folders) == {""} or (step.do, key) == ("train", INIT)
+    alone = set(folders) == {""} or (step.do == "train" and key in (INIT, SETTINGS))
     return next(iter(folders.values())) if alone else folders

@@ -9,7 +9,7 @@ from runner.schema import step_graph
 from runner.schema.devices import Kind, takes_gang
 from runner.schema.job_reports import Isolation
 from runner.schema.record import Plan, PlannedStep
-from runner.spec.step_types import BUILT_IN
+from runner.spec.step_types import BUILT_IN, TRAINS
 from runner.store.store import Store
 from runner.worker.step_process import Training
 
@@ -36,7 +36,7 @@ def together(
     for name in step_graph.order(needs):
         first = steps[points[name][0]]
         kind, most = kinds[first.resources.kind], 1
-        if first.do != "train" and not kind.ray_gpus and not spreads(first):
+        if first.do not in TRAINS and not kind.ray_gpus and not spreads(first):
             places = max(1, cores // (kind.ray_cpus * first.resources.count))
             most = max(1, min(MOST_TOGETHER, int(len(points[name]) // (places * SHARES))))
         for start in range(0, len(points[name]), most):
@@ -65,7 +65,7 @@ def training(store: Store, step: PlannedStep, kind: Kind, isolation: Isolation) 
 def cache(store: Store, step: PlannedStep) -> str:
     """The folder of compiled programs, or "": own code gets none, and scoring uses none, because
     training code writes it."""
-    return str(store.local("cache/xla")) if step.do == "train" and not step.own else ""
+    return str(store.local("cache/xla")) if step.do in TRAINS and not step.own else ""
 
 
 def _declared(node: str) -> str:

@@ -34,11 +34,12 @@ def files(
         script = f"executions/{entry.execution.id}/validation.js"
         drawn = validation_curves.of_execution
         yield File(script, lambda: drawn(entry).source(), made_from(entry.told))
-    study = entry.has_figures and (entry.plan.ablation or entry.plan.isoflop)
-    if study:
+    drawn_study = entry.has_figures and (entry.plan.ablation or entry.plan.isoflop)
+    if drawn_study:
         folder = f"executions/{entry.execution.id}"
         studied = study_charts.of_execution
         yield File(f"{folder}/study.js", lambda: studied(entry).source(), made_from(entry.told))
+    if drawn_study or any(run.tuned for run in entry.runs):
         twin = f"api/studies/{entry.execution.id}.json"
         yield File(twin, lambda: _study(entry), made_from(entry.told))
     yield look.page(
@@ -48,8 +49,8 @@ def files(
         entry=entry,
         review=review,
         chart=chart if entry.curved else None,
-        study=partial(study_results.of, entry.plan, entry.runs) if study else None,
-        study_chart=partial(study_charts.of_execution, entry),
+        studies=partial(study_results.of, entry.plan, entry.runs),
+        study_chart=partial(study_charts.of_execution, entry) if drawn_study else None,
         validation=partial(validation_curves.of_execution, entry) if validated else None,
         strip=strip,
         knobs=knobs,
@@ -58,8 +59,7 @@ def files(
 
 
 def _study(entry: Entry) -> bytes:
-    found = study_results.of(entry.plan, entry.runs)
-    return to_json(found.data if found else None)
+    return to_json({"studies": [one.data for one in study_results.of(entry.plan, entry.runs)]})
 
 
 def strip(verdict: record.Verdict) -> dict[str, float] | None:

@@ -82,3 +82,5 @@ from runner.schema.record.studies import AblatedPart as AblatedPart
 from runner.schema.record.studies import IsoflopArm as IsoflopArm
 from runner.schema.record.studies import PlannedAblation as PlannedAblation
 from runner.schema.record.studies import PlannedIsoflop as PlannedIsoflop
+from runner.schema.record.studies import Trial as Trial
+from runner.schema.record.studies import Tuned as Tuned

@@ -9,6 +9,7 @@ from runner.schema.record.executions import Evaluated
 from runner.schema.record.fields import since
 from runner.schema.record.plans import Resources
 from runner.schema.record.questions import Prediction
+from runner.schema.record.studies import Tuned
 
 
 class Verdict(Record):
@@ -95,6 +96,7 @@ class Run(Record):
     scores: Measured = since({})  # of every metric, by `measured.json`
     validation: tuple[Validated, ...] = since(())  # of its snapshots, and at last of its model
     skipped: Count = 0  # bad steps, which changed nothing; a claim
+    tuned: Tuned | None = since(None)  # the search whose settings it was trained with
 
     @property
     def measured(self) -> Measured:

@@ -1,8 +1,33 @@
-"""What the arms of a study are, in a plan: an ablation or an IsoFLOP analysis."""
+"""What the arms of a study are, in a plan (an ablation or an IsoFLOP analysis), and what a search
+for settings found."""
+
+from typing import Annotated
+
+from pydantic import Field
 
 from runner.lib.base_record import Record
+from runner.lib.bounds import Count, Figure, Size, Whole, Word
 
 FEWEST_SEEDS = 3  # of a study; fewer are exploratory
+MAX_KEYS = 100
+MAX_TRIALS = 10_000
+
+
+class Trial(Record):
+    """One training of a search, with one setting and one seed."""
+
+    settings: Annotated[dict[Word, Whole | Figure], Field(max_length=MAX_KEYS)]
+    seed: Count
+    bpb: Size | None  # at its end; None: it diverged
+
+
+class Tuned(Record):
+    """What a search for the settings of an arm found: `tuned.json` of a `tune` step."""
+
+    settings: Annotated[dict[Word, Whole | Figure], Field(max_length=MAX_KEYS)]  # keys of `train`
+    why: Word  # it stopped
+    noise: Size | None = None  # standard error of a setting's mean over the seeds of the trials
+    trials: Annotated[tuple[Trial, ...], Field(max_length=MAX_TRIALS)] = ()
 
 
 class AblatedPart(Record):

@@ -39,7 +39,7 @@ from engine.training.step import recipe as step_recipe
 from engine.training.train import Diverged
 from runner.lib.own_code_errors import BadOwnCode, blamed
 from runner.spec.step_types import INIT
-from runner.worker.models import initial_model
+from runner.worker.models import initial_model, tuned
 from runner.worker.models.initial_model import NOTHING
 from runner.worker.models.plugin_model import Functions, as_wanted, check_model, own_model
 from runner.worker.texts.mixtures import parts_of, sampler
@@ -55,6 +55,7 @@ class Parts:
     def __init__(
         self, config: Mapping[str, Any], inputs: Mapping[str, Path], functions: Functions
     ) -> None:
+        config = tuned.with_settings(config, inputs)
         self.config, self._names = config, config["own"]
         self._functions = functions
         self.recipe = recipe = TrainConfig.model_validate(config["train"])

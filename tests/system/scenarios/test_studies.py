@@ -42,7 +42,7 @@ def page_of(lab: Lab, at: Path) -> tuple[Page, dict[str, object]]:
     build(Store(lab.root / "store"), at)
     (twin,) = (at / "api/studies").glob("*.json")
     page = Page(at / f"executions/{twin.stem}/index.html")
-    found: dict[str, object] = json.loads(twin.read_text())
+    (found,) = json.loads(twin.read_text())["studies"]
     return page, found
 
 

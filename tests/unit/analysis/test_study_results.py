@@ -24,8 +24,7 @@ def runs(plan: Plan, figures: Figures, speeds: Mapping[str, float] | None = None
 
 
 def shown(plan: Plan, figures: Figures, speeds: Mapping[str, float] | None = None) -> Shown:
-    found = study_results.of(plan, runs(plan, figures, speeds))
-    assert found is not None
+    (found,) = study_results.of(plan, runs(plan, figures, speeds))
     to_json(found.data)  # it has no nan
     return found
 
@@ -75,10 +74,9 @@ def test_what_is_missing_is_said() -> None:
         shown(plan, gone).sentences
     )
     slow = [run.model_copy(update={"tokens_per_second": None}) for run in runs(plan, figures)]
-    found = study_results.of(plan, slow)
-    assert found
+    (found,) = study_results.of(plan, slow)
     assert "in seconds: the time of a run is not known" in found.sentences[0]
-    assert study_results.of(plan, []) is None
+    assert study_results.of(plan, []) == []
 
 
 def test_few_seeds_are_exploratory() -> None:

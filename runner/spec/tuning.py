@@ -1,0 +1,154 @@
+"""`tune:` of an experiment, and the step `tune`: a search for the settings of an arm, with an equal
+budget of trials for each arm. `runner.lib.search` says how it goes.
+
+    tune:
+      trials: 24
+      seeds: [100, 101]
+      times: {learning_rate: [0.25, 0.5, 1, 2, 4]}
+      values: {weight_decay: [0.0, 0.1, 0.2]}
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
+
+from engine.config.schema import Config, Count, TrainConfig, refusal
+from runner.lib.problems import Said, near
+from runner.lib.search import Space
+from runner.lib.yaml_lines import Path
+from runner.schema.record import arm_named
+from runner.spec.steps import Seed
+
+# The keys of `train` that change neither the size of a run nor its length.
+TUNABLE = (
+    *("learning_rate", "adam_learning_rate", "weight_decay", "momentum", "beta1", "beta2"),
+    *("epsilon", "max_grad_norm", "z_loss_weight", "ema_decay", "warmup", "decay"),
+)
+FEWEST_SEEDS = 2  # of trials: one has no noise
+TUNED = "tuned.json"  # the output of the step
+
+Grid = dict[str, list[int | float]]
+
+
+class Search(Config):
+    """A search for the settings of each arm."""
+
+    search: Literal["coordinate", "random"] = Field(
+        default="coordinate",
+        description="coordinate: one key after the other goes to a neighbouring value, as long as "
+        "that is better by more than the noise. random: points of the grid, drawn by chance",
+    )
+    trials: Count = Field(description="the most trainings of one arm, each with one seed")
+    seeds: tuple[Seed, ...] = Field(
+        min_length=1,
+        strict=False,
+        description="each setting is tried with each of them; others than those of the arms",
+    )
+    values: Grid = Field(
+        default={}, description="keys of train with the values to try, the arm's own among them"
+    )
+    times: Grid = Field(
+        default={}, description="the same as multiples of the arm's own value, 1 among them"
+    )
+
+    @field_validator("seeds")
+    @classmethod
+    def _noise_is_known(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < FEWEST_SEEDS:
+            raise refusal("one seed does not show the noise; write two different ones at least")
+        return seeds
+
+    @field_validator("values", "times")
+    @classmethod
+    def _can_be_tuned(cls, grid: Grid, info: ValidationInfo) -> Grid:
+        for key, values in grid.items():
+            if key not in TUNABLE:
+                words = f"`{key}` cannot be tuned{near(key, TUNABLE)}; there are "
+                raise refusal(f"{words}{', '.join(TUNABLE)}")
+            if key in info.data.get("values", {}):
+                raise refusal(f"`{key}` is in `values` and in `times`; take one of them out")
+            if len(set(values)) < len(values) or len(values) < 2:
+                raise refusal(f"`{key}` needs two different values at least")
+        return grid
+
+    @field_validator("times")
+    @classmethod
+    def _something_is(cls, grid: Grid, info: ValidationInfo) -> Grid:
+        values = info.data.get("values", {})
+        if "values" in info.data and not grid and not values:
+            words = "there is nothing to tune; write `times: {example}`"
+            raise refusal(words, example="{learning_rate: [0.5, 1, 2]}")
+        return grid
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that are tuned, in order."""
+        return (*self.times, *self.values)
+
+    def space(self, train: Mapping[str, Any]) -> Space:
+        """What is searched for an arm with this `train`, which has every default. Raises
+        ValueError, with a sentence, where its own value is not among those to try."""
+        grid: dict[str, list[float]] = {}
+        for key in self.keys:
+            own = train[key]
+            if own is None:
+                raise ValueError(f"`{key}` has no value here; write one into `train`")
+            if key in self.times:
+                if 1 not in self.times[key]:
+                    raise ValueError(f"the multiples of `{key}` lack 1, the arm's own; add it")
+                if own == 0:
+                    raise ValueError(f"`{key}` is 0 here, as any multiple of it is; write `values`")
+                grid[key] = sorted(own if one == 1 else own * one for one in self.times[key])
+            elif own in self.values[key]:
+                grid[key] = sorted(self.values[key])
+            else:
+                words = f"the arm's own `{key}` is {own}, which is not among the values; add it"
+                raise ValueError(words)
+        return Space(
+            how=self.search,
+            grid=grid,
+            start=tuple(values.index(train[key]) for key, values in grid.items()),
+            seeds=self.seeds,
+            trials=self.trials,
+        )
+
+    def misfit(self, train: TrainConfig) -> str:
+        """Why an arm with this `train` cannot be tuned so; empty if it can."""
+        known = train.model_dump(mode="json")
+        try:
+            space = self.space(known)
+        except ValueError as error:
+            return str(error)
+        for key, values in space.grid.items():
+            for value in values:
+                try:
+                    TrainConfig.model_validate({**known, key: value})
+                except ValidationError as error:
+                    return f"`{key}: {value:g}` cannot be: {error.errors()[0]['msg']}"
+        if self.trials < 2 * len(self.seeds):
+            return (
+                f"{self.trials} trials are too few to compare two settings over "
+                f"{len(self.seeds)} seeds; write {space.one_round} or more"
+            )
+        return ""
+
+
+def of_arm(node: str, tuned: tuple[str, ...]) -> tuple[tuple[str, ...], list[tuple[Path, str]]]:
+    """Of the nodes of a `tune` step the one that a `train` node takes: that of the same arm, or the
+    only one; and what is wrong if there is none."""
+    arm = arm_named(node)
+    found = [one for one in tuned if len(tuned) == 1 or arm_named(one) == arm]
+    if found or not tuned:
+        return tuple(found[:1]), []
+    words = f"no point of it is called `{arm}`; give both sweeps the same names"
+    return (), [(("inputs", "settings"), words)]
+
+
+def problems(search: Search, seeds: tuple[int, ...], devices: int) -> Said:
+    """Problems of `tune` in an experiment with these seeds and devices."""
+    if both := sorted(set(search.seeds) & set(seeds)):
+        words = f"the seed {both[0]} is also one of the arms', which would be chosen by their own "
+        yield ("tune", "seeds"), f"{words}result; write other ones, such as 100"
+    if devices > 1:
+        yield ("resources", "count"), "trials train on one device so far; write `count: 1`"
