@@ -250,7 +250,7 @@ class ShortForm(_Either, Arm):
                 words = f"the arms follow from `{named[0]}`; take this out, or declare it apart"
                 yield (key,), words
         if self.tune:
-            yield from tuning.problems(self.tune, self.seeds, self.resources.count)
+            yield from tuning.problems(self.tune, self.seeds)
         if self.ablate:
             yield from self.ablate.problems()
         elif self.isoflop:

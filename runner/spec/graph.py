@@ -282,6 +282,8 @@ class _Reader:
             return {}, None
         if step.do == "train":
             checked = self._spread(name, checked, config, point)
+        elif step.do == "tune" and (step.resources or self._experiment.devices).count > 1:
+            self._say(name, ("resources", "count"), tuning.ON_ONE)
         if checked:
             config = checked.model_dump(mode="json")
         for inside, words in step_checks.of_config(step, config, self.steps, lost):

@@ -13,15 +13,7 @@ from runner.schema.devices import Kind
 from runner.spec import initial_models
 from runner.spec.data_steps import FUNCTION
 from runner.spec.model_steps import drawn_too_many
-from runner.spec.step_types import (
-    BUILT_IN,
-    INIT,
-    MIXTURE,
-    SCORES,
-    SETTINGS,
-    TOKENS,
-    TRAINS,
-)
+from runner.spec.step_types import BUILT_IN, INIT, MIXTURE, SCORES, SETTINGS, TOKENS, TRAINS
 from runner.spec.steps import Step
 
 APART = "declare the point that is meant as a step of its own"
@@ -57,8 +49,6 @@ def of_step(name: str, steps: Mapping[str, Step], kinds: Mapping[str, Kind]) -> 
         wrong := devices.misfit(kinds, asked.kind, asked.count, trains=step.do in TRAINS)
     ):
         yield ("resources", wrong[0]), wrong[1]
-    elif asked and step.do == "tune" and asked.count > 1:
-        yield ("resources", "count"), "trials train on one device so far; write `count: 1`"
     if step.alias:
         first = next(one for one, other in steps.items() if other.alias == step.alias)
         if first != name:

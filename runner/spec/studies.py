@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from engine.config import flops
+from engine.config import flops, recipes
 from engine.config.schema import ModelConfig
 from runner.lib.format import many
 from runner.lib.problems import Said
@@ -229,8 +229,9 @@ def _known(layers: Sequence[Layer]) -> tuple[ModelConfig | None, int]:
     batch = found["train"].get("train_batch_size")
     if found["own"].get("model") or type(batch) is not int or batch < 1:
         return None, 1
+    found["train"]["num_train_steps"] = 1  # a recipe's shape does not depend on it
     try:
-        return ModelConfig.model_validate(found["model"]), batch
+        return ModelConfig.model_validate(recipes.filled(found)["model"]), batch
     except ValidationError:
         return None, 1
 

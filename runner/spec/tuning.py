@@ -26,6 +26,7 @@ TUNABLE = (
     *("epsilon", "max_grad_norm", "z_loss_weight", "ema_decay", "warmup", "decay"),
 )
 FEWEST_SEEDS = 2  # of trials: one has no noise
+ON_ONE = "trials train on one device so far; write `count: 1`"
 TUNED = "tuned.json"  # the output of the step
 
 Grid = dict[str, list[int | float]]
@@ -145,10 +146,8 @@ def of_arm(node: str, tuned: tuple[str, ...]) -> tuple[tuple[str, ...], list[tup
     return (), [(("inputs", "settings"), words)]
 
 
-def problems(search: Search, seeds: tuple[int, ...], devices: int) -> Said:
-    """Problems of `tune` in an experiment with these seeds and devices."""
+def problems(search: Search, seeds: tuple[int, ...]) -> Said:
+    """Problems of `tune` in an experiment with these seeds."""
     if both := sorted(set(search.seeds) & set(seeds)):
         words = f"the seed {both[0]} is also one of the arms', which would be chosen by their own "
         yield ("tune", "seeds"), f"{words}result; write other ones, such as 100"
-    if devices > 1:
-        yield ("resources", "count"), "trials train on one device so far; write `count: 1`"

@@ -87,6 +87,23 @@ def test_the_budget_decides_the_steps(folder: Path) -> None:
     assert "misses its budget by" in second
 
 
+def test_a_recipe_fills_in_the_shapes_of_the_sizes(folder: Path) -> None:
+    recipe = (
+        "title: By a recipe\n"
+        "data: {source: text.txt}\n"
+        "eval: {tokens: 64}\n"
+        "model: {seq_len: 32}\n"
+        "train: {recipe: delphi, train_batch_size: 1}\n"
+        "resources: {kind: cpu}\n"
+        "isoflop:\n"
+        "  budgets: [3e10]\n"
+        "  sizes: {s: {model: {hidden_dim: 32}}, m: {model: {hidden_dim: 48}}, "
+        "l: {model: {hidden_dim: 64}}}\n"
+    )
+    for arm in plan(folder, recipe).arms.values():
+        assert arm.model_flops == pytest.approx(3e10, rel=0.05)
+
+
 def test_plans_without_a_study_are_written_as_before_there_were_any() -> None:
     words = synthetic.plan().canonical().decode()
     assert "ablation" not in words
