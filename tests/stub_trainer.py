@@ -23,6 +23,7 @@ from runner.schema import job_reports, metrics, record, step_graph
 from runner.schema.job_reports import AttemptSpec
 from runner.schema.record import run_name
 from runner.spec import measured
+from runner.spec.tuning import TUNED, Search
 from runner.store import artifacts, digests, scratch_paths
 from runner.store.store import Store
 
@@ -75,6 +76,14 @@ class StubJob:
             data = b"".join(to_json(line.model_dump(mode="json")) for line in self.unwritten)
             put(self.curve / f"{number:06d}.jsonl", data)
         self.unwritten.clear()
+
+
+def _tuned(step: record.PlannedStep) -> bytes:
+    """A search that tried the arm's own settings and stayed there."""
+    space = Search.model_validate(step.config["search"]).space(step.config["train"])
+    own = space.settings(space.start)
+    trials = tuple(record.Trial(settings=own, seed=seed, bpb=2.5) for seed in space.seeds)
+    return record.Tuned(settings=own, why="the budget is spent", trials=trials).canonical()
 
 
 def put(path: Path, data: bytes) -> None:
@@ -251,6 +260,9 @@ class StubRay:
                 put(out / "scores.json", to_json(self._scores(spec, step)))
                 if self.by_metric:
                     put(out / metrics.MEASURED, metrics.written(self._measured(spec, step)))
+                yield
+            elif step.do == "tune":
+                put(out / TUNED, _tuned(step))
                 yield
             else:
                 put(out / "words.txt", step.fingerprint.encode())

@@ -8,13 +8,14 @@ import altair as alt
 import numpy as np
 
 from bot.site.base.chart import Chart, columns, rounded
-from bot.site.base.drawn import Axis, Drawing, Mark, short
+from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import HEIGHT, plain
 from bot.site.facts.entries import Entry
 from runner.analysis import ablation, isoflop
 from runner.analysis.ablation import AXES, Board
 from runner.analysis.isoflop import Cell, Optimum
 from runner.analysis.scaling import Refused
+from runner.lib.format import flops
 
 GRID = 41  # points of a parabola
 BPB = "Bits per byte on the validation text"
@@ -87,7 +88,7 @@ def _speedups() -> Mapping[str, Any]:
     base = alt.Chart(alt.NamedData("speedups"))
     y = alt.Y("part:N").title(None).sort(None)
     offset = alt.YOffset("axis:N")
-    x = alt.X("speedup:Q").title(SPEEDUP).scale(type="log", nice=False)
+    x = alt.X("speedup:Q").title(SPEEDUP).scale(type="log", nice=False, padding=12)
     colour = alt.Color("axis:N").title(None).legend(orient="top")
     tips = ["part:N", "axis:N", alt.Tooltip("speedup:Q", format=".3g"), "outcome:N"]
     one = alt.Chart(alt.NamedData("speedups")).mark_rule(strokeDash=[4, 4])
@@ -95,7 +96,7 @@ def _speedups() -> Mapping[str, Any]:
         alt.layer(
             one.encode(x=alt.datum(1)),
             base.mark_rule(strokeWidth=2).encode(
-                x=alt.X("low:Q").title(SPEEDUP).scale(type="log", nice=False),
+                x=alt.X("low:Q").title(SPEEDUP).scale(type="log", nice=False, padding=12),
                 x2="high:Q",
                 y=y,
                 yOffset=offset,
@@ -116,7 +117,7 @@ def _speedups() -> Mapping[str, Any]:
 def _of_parabolas(cells: Sequence[Cell], optima: Sequence[Optimum], script: str) -> Chart:
     points = [
         {
-            "budget": short(cell.budget),
+            "budget": flops(cell.budget),
             "size": cell.size,
             "parameters": cell.parameters,
             "tokens": cell.tokens,
@@ -130,7 +131,7 @@ def _of_parabolas(cells: Sequence[Cell], optima: Sequence[Optimum], script: str)
     for colour, budget in enumerate(dict.fromkeys(cell.budget for cell in cells)):
         mine = [cell for cell in cells if cell.budget == budget]
         dots = [(cell.tokens, cell.loss) for cell in mine]
-        marks.append(Mark(dots, "dots", colour, name=short(budget)))
+        marks.append(Mark(dots, "dots", colour, name=flops(budget)))
         if (one := known.get(budget)) is None or one.loss is None:
             continue
         ends = min(cell.tokens for cell in mine), max(cell.tokens for cell in mine)
@@ -140,9 +141,9 @@ def _of_parabolas(cells: Sequence[Cell], optima: Sequence[Optimum], script: str)
         cross = [(one.tokens.value, one.loss)]
         marks += [Mark(curve, "line", colour), Mark(cross, "crosses", colour)]
         lines += [
-            {"budget": short(budget), "tokens": rounded(x), "bpb": rounded(y)} for x, y in curve
+            {"budget": flops(budget), "tokens": rounded(x), "bpb": rounded(y)} for x, y in curve
         ]
-        best.append({"budget": short(budget), "tokens": one.tokens.value, "bpb": one.loss})
+        best.append({"budget": flops(budget), "tokens": one.tokens.value, "bpb": one.loss})
     return Chart(
         name="isoflop",
         title="IsoFLOP",

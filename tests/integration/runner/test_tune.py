@@ -12,6 +12,7 @@ from engine.training.train import Diverged
 from runner.schema.record import Tuned
 from runner.spec.training_steps import Tune
 from runner.store import scratch_paths
+from runner.worker.metrics_chunks import MetricsChunks
 from runner.worker.models.tuned import with_settings
 from runner.worker.scores import tune as step
 
@@ -48,22 +49,24 @@ def test_a_search_that_was_killed_goes_on_with_the_next_trial_and_has_equal_byte
     assert found.settings["learning_rate"] > 0.001
     assert {trial.seed for trial in found.trials} == {7, 8}
 
-    before: list[Path] = []
-    train = step.train
+    # The first maker is killed in its third trial, after a checkpoint.
+    noted, trained = MetricsChunks.add, list[int]()
 
-    def killed(config: dict[str, Any], *rest: Any) -> None:
-        before.append(rest[1])
-        if len(before) == 3:
+    def add(chunks: MetricsChunks, figures: dict[str, Any]) -> None:
+        noted(chunks, figures)
+        trained.append(figures["step"])
+        if len(trained) == 6 + 6 + 5:
             raise KeyboardInterrupt
-        train(config, *rest)
 
-    monkeypatch.setattr(step, "train", killed)
+    monkeypatch.setattr(MetricsChunks, "add", add)
     first, second = (made(tmp_path / "killed", maker) for maker in "ab")
     with pytest.raises(KeyboardInterrupt):
         step.tune(CONFIG, inputs, first)
     step.tune(CONFIG, inputs, second)
     assert (second / "tuned.json").read_bytes() == (whole / "tuned.json").read_bytes()
-    assert len(before) == 3 + len(found.trials) - 2, "finished trials were not trained again"
+    again = trained[6 + 6 + 5 :]
+    assert again[:2] == [5, 6], "the interrupted trial continued from its checkpoint"
+    assert len(again) == 2 + 6 * (len(found.trials) - 3), "finished trials were not trained again"
 
 
 def test_a_run_takes_the_settings_and_refuses_others(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from runner.store.store import Store
 from tests.scenarios.lab import Lab, a_lab
 from tests.stub_trainer import StubRay
 from tests.unit.runner.test_studies_declared import ABLATION, ISOFLOP
+from tests.unit.runner.test_tune_declared import TUNED
 from tests.unit.site.test_pages import Page
 
 LARGE = {"small": 2.4, "large": 2.1, "huge": 1.9}
@@ -84,3 +85,18 @@ def test_the_best_size_for_a_budget_is_answered_in_the_thread_and_on_the_site(
     page, found = page_of(lab, tmp_path / "site")
     assert "N*(C) = " in page.text
     assert [one["budget"] for one in found["optima"]] == [2e8, 4e8, 1e10]  # type: ignore[attr-defined]
+
+
+def test_a_search_for_settings_is_answered_with_its_trials(
+    lab_of: Callable[[Callable[[str, int], float]], Lab], tmp_path: Path
+) -> None:
+    lab = lab_of(lambda arm, _: 2.0 + 0.1 * (arm == "slow"))
+    pull = lab.propose(TUNED)
+    assert "at most 12 trials for each of 2 arms (24 in all)" in lab.last(pull)
+    lab.say("grace", pull, "/run")
+    said = lab.last(pull)
+    assert "### Tuning" in said
+    assert "| `fast` | \\{learning\\_rate: 0.003, weight\\_decay: 0.1\\} | 2 |" in said
+    page, found = page_of(lab, tmp_path / "site")
+    assert "the budget is spent" in page.text
+    assert found["arms"]["slow"]["trials"][0]["seed"] == 100  # type: ignore[index]

@@ -9,6 +9,7 @@ from runner.analysis import ablation, study_results
 from runner.analysis.study_results import Shown
 from runner.lib.canonical_json import to_json
 from runner.schema.record import Plan, Run
+from runner.schema.record.executions import Examined
 from tests import synthetic
 
 Figures = Mapping[tuple[str, int], float | None]
@@ -99,3 +100,40 @@ def test_budgets_without_a_minimum_say_what_is_missing() -> None:
     falling = {key: 3 - int(key[0].partition("-")[0][1:]) / 1e3 for key in figures}
     (words,) = shown(plan, falling).sentences
     assert words.startswith("There is no optimum. 1e12 FLOPs: ")
+
+
+def test_own_code_is_counted_by_its_trace_and_its_seconds_are_not_known() -> None:
+    plan, figures = synthetic.ablation(paying=0.05)
+    own = {
+        name: arm.model_copy(update={"own": {"model": "m:M"}, "model_flops": None})
+        for name, arm in plan.arms.items()
+        if name.startswith("no-good")
+    }
+    plan = plan.model_copy(update={"arms": {**plan.arms, **own}})
+    probed = [
+        run.model_copy(
+            update={
+                "evaluated": run.evaluated.model_copy(
+                    update={
+                        "examined": Examined(
+                            positions=1,
+                            largest=0.0,
+                            forward_flops_per_token=plan.arms["idle-s"].forward_flops_per_token,
+                        )
+                    }
+                )
+            }
+        )
+        if run.arm in own and run.evaluated
+        else run
+        for run in runs(synthetic.ablation()[0], figures)
+    ]
+    board = ablation.board(plan, probed)
+    assert board
+    good = next(row for row in board.rows if row.name == "good")
+    assert good.flops_per_token == pytest.approx(1.0)
+    assert good.speedups["flops"]
+    assert good.speedups["seconds"] is None
+    unknown = ablation.board(plan, runs(synthetic.ablation()[0], figures))
+    assert unknown
+    assert "the FLOPs of `no-good-s` are not known" in " ".join(row.why for row in unknown.rows)

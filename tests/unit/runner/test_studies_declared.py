@@ -1,5 +1,6 @@
 """`ablate:` and `isoflop:` in a declaration: arms, plan, and what makes no sense."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from runner.spec import declaration
 from tests import synthetic
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
+ROOT = Path(__file__).parents[3]
 FILE = "experiments/warm/experiment.yaml"
 BEGIN = EXPERIMENT.replace("preregistration: 1\n", "").partition("arms:\n")[0]
 ABLATION = BEGIN + (
@@ -102,6 +104,21 @@ def test_a_recipe_fills_in_the_shapes_of_the_sizes(folder: Path) -> None:
     )
     for arm in plan(folder, recipe).arms.values():
         assert arm.model_flops == pytest.approx(3e10, rel=0.05)
+
+
+EXAMPLES = re.findall(
+    r"```yaml\n(.*?)```", (ROOT / "docs/tutorials/what-pays.md").read_text(), re.DOTALL
+)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_tutorial_can_be_planned(example: str, folder: Path) -> None:
+    here = example.replace("source: stdlib", "source: text.txt")
+    found = plan(folder, here.replace("resources:", "eval: {tokens: 64}\nresources:"))
+    assert study_words.told(found)
+    assert not any(
+        "misses" in words or "do not reach" in words for words in study_words.told(found)
+    )
 
 
 def test_plans_without_a_study_are_written_as_before_there_were_any() -> None:
