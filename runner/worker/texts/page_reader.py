@@ -28,7 +28,8 @@ Reader = Callable[[bytes], Read]  # raises Unreadable
 @contextmanager
 def opened(markdown: bool, seconds: float = SECONDS) -> Iterator[Reader]:
     """Reads pages, in UTF-8, one after the other. A page that ends the process is unreadable, and
-    the next one gets a new process."""
+    the next one gets a new process. Raises RuntimeError if a process cannot even begin, which is no
+    page's fault."""
     child: _Child | None = None
 
     def ask(page: bytes) -> Read:
@@ -57,6 +58,15 @@ class _Child:
                 command, pass_fds=[handle], stdin=subprocess.DEVNULL, env=ENVIRONMENT
             )
         self._pages = Connection(ours.detach())
+        try:
+            self._pages.recv_bytes()  # that it can begin
+        except (EOFError, OSError):
+            self.end()
+            code = self._process.returncode
+            raise RuntimeError(
+                f"the process that reads pages ended with {code} before its first page; its log "
+                "says why"
+            ) from None
 
     def read(self, page: bytes) -> Read:
         """Raises Unreadable, and EOFError or OSError if the process ended."""
@@ -83,6 +93,7 @@ def main(handle: int, markdown: bool, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.setrecursionlimit(10 * DEPTH)
     with Connection(handle) as pages:
+        pages.send_bytes(b"ready")
         while True:
             try:
                 page = pages.recv_bytes()

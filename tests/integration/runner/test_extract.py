@@ -63,6 +63,15 @@ def test_a_page_that_ends_its_reader_is_unreadable(monkeypatch: pytest.MonkeyPat
     assert len(made) == 2
 
 
+def test_a_reader_that_cannot_begin_is_no_fault_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_reader.sys, "executable", "/usr/bin/false")
+    with (
+        page_reader.opened(markdown=False) as reader,
+        pytest.raises(RuntimeError, match="ended with 1 before its first page"),
+    ):
+        reader(b"<p>Text.")
+
+
 def test_an_experiment_extracts_pages_to_the_same_bytes_in_one_process_several_or_a_box(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
