@@ -9,19 +9,20 @@ PIP    := -m pip install --quiet --disable-pip-version-check
 demo: .venv/ready bubblewrap
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
 
-# In two processes. The tests of a file stay together, because they share what it sets up. Files come
-# in the order of their names, so that the short units are last and both processes end together.
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# In three processes for two cores, because stories wait half of their time. The tests of a file stay
+# together, because they share what it sets up. Files come in the order of their names, so that the
+# short units are last and all processes end together.
+SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 
 # Each day: all units, and the stories of what crosses rooms. `test-all` leaves out what wants a
 # browser or a night.
 STORIES := story approval bad_input situations steps verdicts witness manners modes buttons entries \
   recovery two_bots aside forbidden sweep foretold rounds
 test: .venv/ready-for-tests bubblewrap
-	$(BIN)/pytest $(TWO) $(STORIES:%=tests/system/scenarios/test_%.py) tests/unit
+	$(BIN)/pytest $(SPREAD) $(STORIES:%=tests/system/scenarios/test_%.py) tests/unit
 
 test-all: .venv/ready-for-tests bubblewrap
-	REGATTA_EXAMPLES=3 $(BIN)/pytest $(TWO) -m 'not slow and not browser'
+	REGATTA_EXAMPLES=3 $(BIN)/pytest $(SPREAD) -m 'not slow and not browser'
 
 test-long: .venv/ready-for-tests
 	$(BIN)/pytest -m long
@@ -30,7 +31,7 @@ test-browser: .venv/ready-for-tests chromium
 	$(BIN)/pytest -m browser
 
 test-slow: .venv/ready-for-tests bubblewrap
-	REGATTA_EXAMPLES=5 $(BIN)/pytest -m slow $(TWO)
+	REGATTA_EXAMPLES=5 $(BIN)/pytest -m slow $(SPREAD)
 
 # So many deliveries, and the bot's process ends at every 25th effect. Ten thousand take hours.
 DELIVERIES ?= 10000
