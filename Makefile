@@ -4,7 +4,7 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-long test-browser test-slow bubblewrap chromium soak record bench docs lint lock clean
+.PHONY: demo test test-all test-long test-browser test-slow bubblewrap chromium soak record bench bench-gpu docs lint lock clean
 
 demo: .venv/ready bubblewrap
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -73,6 +73,12 @@ bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BIN)/python -m tests.bench.site
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
 	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
+
+# On a machine with a GPU, with any Python that has JAX, Flax, Optax, Orbax, TensorStore and pydantic:
+# make bench-gpu PYTHON=python3. Installs nothing; the next call goes on where this one stopped.
+SECONDS ?= 540
+bench-gpu:
+	$(PYTHON) -m tests.bench.gpu --seconds $(SECONDS)
 
 docs: .venv/ready-for-tests
 	$(BIN)/python docs/generate.py

@@ -1,11 +1,14 @@
-"""One contender on one GPU, in a process of its own: `h100.py` starts it with a job as JSON and
-reads the last line that it prints. All train the same shape with AdamW on tokens of the same
+"""One side on one GPU, in a process of its own: `gpu.py` starts it with a job as JSON and reads the
+last line that it prints. Those that are timed train the same shape with AdamW on tokens of the same
 distribution: bf16 products and residual stream, float32 masters, moments and sums of gradients.
 
 - engine: `engine.training.train`, as everybody calls it, its data thread included
 - flash, cudnn: `torch_model.py` under `torch.compile` and autocast, with fused AdamW, and with
   FlashAttention or cuDNN's attention and no other
 - levanter: its Trainer and Llama without remat, with the attention that it takes by itself
+- experts: the engine with 64 experts of which a token uses 8, as wide together as the MLP
+- resume: the engine, killed and continued, against itself undisturbed
+- generation, transformers: 128 tokens after each of eight prompts, greedy
 
 PyTorch and Levanter find their batches on the device. Nobody waits for a step's loss before the
 next step is dispatched, but Levanter, whose Trainer is made so."""
@@ -13,6 +16,7 @@ next step is dispatched, but Levanter, whose Trainer is made so."""
 import itertools
 import json
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +35,7 @@ from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
 SHAPES: dict[str, dict[str, Any]] = {
     "130m": {"size": "130m"},
     "350m": {"hidden_dim": 1024, "intermediate_dim": 2816, "num_layers": 20, "num_heads": 16},
+    "1.4b": {"hidden_dim": 2048, "intermediate_dim": 7168, "num_layers": 20, "num_heads": 16},
     "smoke": {"depth": 1},
 }
 WIDTHS = {"hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads"}
@@ -48,6 +53,12 @@ class Job:
         self.side, self.cache, self.tokens = job["side"], job["cache"], job["tokens"]
         self.steps, self.skip = job["steps"], job["skip"]
         shape = SHAPES[job["size"]]
+        if job["side"] == "experts":
+            wide = ModelConfig(seq_len=1, **shape).intermediate_dim
+            shape = ModelConfig(seq_len=1, **shape).model_dump(
+                include=WIDTHS - {"intermediate_dim"}
+            )
+            shape["moe"] = {"num_experts": 64, "top_k": 8, "expert_dim": wide // 8}
         self.model = ModelConfig(seq_len=job["seq_len"], vocab_size=job["vocab_size"], **shape)
         self.train = TrainConfig(
             train_batch_size=self.tokens // job["seq_len"],
@@ -209,15 +220,97 @@ def levanter(job: Job, facts: Facts) -> Run:
             yield float(info.loss)
 
 
-SIDES = {"engine": engine, "flash": pytorch, "cudnn": pytorch, "levanter": levanter}
-PACKAGES = {"engine": "jax", "flash": "torch", "cudnn": "torch", "levanter": "marin-levanter"}
+# ── What is not training speed ───────────────────────────────────────────────────────────────
+
+PROMPTS, PROMPT, MADE = 8, 64, 128
+
+
+def resume(job: Job) -> Facts:
+    """Whether a run that was killed and continued ends with the bytes of one that was not."""
+    from engine.training import checkpoint
+    from engine.training.digest import tree_sha256
+
+    steps = {"num_train_steps": 12, "checkpoint_every": 4, "train_batch_size": 8}
+    config = job.train.model_copy(update={**steps, "warmup": 2})
+    script = Path(__file__).parents[1] / "engine" / "one_run.py"
+    with tempfile.TemporaryDirectory() as place:
+        text, ends = Path(place, "tokens"), []
+        np.random.default_rng(0).integers(0, 256, 50_000).astype(np.uint8).tofile(text)
+        told = job.model.model_dump_json(), config.model_dump_json(), str(text)
+        for name, deaths in (("whole", ()), ("killed", (("computing", "7"),))):
+            folder = str(Path(place, name))
+            for death in (*deaths, ()):
+                command = [sys.executable, str(script), folder, *told, *death]
+                subprocess.run(command, check=not death, capture_output=True, timeout=300)
+            reader = checkpoint.ocp.StandardCheckpointer()
+            kept = Path(folder, "12")
+            ends.append([tree_sha256(reader.restore(kept / of)) for of in ("params", "rest")])
+            reader.close()
+    return {"equal": ends[0] == ends[1], "digests": ends}
+
+
+def generation(job: Job) -> Facts:
+    """Tokens a second, by the engine or by transformers, after a first call."""
+    import jax
+
+    from engine.model.decoder import Decoder
+    from engine.training.export import export
+
+    model = job.model.model_copy(update={"seq_len": max(job.model.seq_len, PROMPT + MADE)})
+    decoder = Decoder(model)
+    params = jax.jit(decoder.init)(jax.random.key(0))
+    shape = PROMPTS, PROMPT
+    tokens_BP = np.random.default_rng(0).integers(0, model.vocab_size, shape).astype(np.int32)
+    if job.side == "generation":
+        from engine.model.generation import Prompt, Sampling, generate
+
+        asked = [Prompt(row, 0, n) for n, row in enumerate(tokens_BP)]
+
+        def made() -> Any:
+            found = generate(decoder, params, asked, MADE, Sampling(temperature=0))
+            return [len(one.tokens) for one in found]
+    else:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        cuda = torch.cuda.is_available()
+        with tempfile.TemporaryDirectory() as folder:
+            export(Path(folder, "model"), decoder, jax.device_get(params))
+            loaded = AutoModelForCausalLM.from_pretrained(Path(folder, "model")).eval()
+        loaded = loaded.to("cuda" if cuda else "cpu", torch.bfloat16 if cuda else torch.float32)
+        ids = torch.from_numpy(tokens_BP).long().to(loaded.device)
+
+        def made() -> Any:
+            with torch.inference_mode():
+                seen = torch.ones_like(ids)
+                found = loaded.generate(
+                    ids, attention_mask=seen, do_sample=False, max_new_tokens=MADE,
+                    min_new_tokens=MADE,
+                )  # fmt: skip
+            return found[:, PROMPT:].cpu().numpy().shape
+
+    made()
+    began = time.monotonic()
+    made()
+    return {"generated_per_second": PROMPTS * MADE / (time.monotonic() - began)}
+
+
+SIDES = {
+    **{"engine": engine, "experts": engine, "flash": pytorch, "cudnn": pytorch},
+    "levanter": levanter,
+}
+OTHERS = {"resume": resume, "generation": generation, "transformers": generation}
+PACKAGES = {"flash": "torch", "cudnn": "torch", "levanter": "marin-levanter"}  # else jax
 
 
 def run(job: Job) -> Facts:
     """Tokens a second from the end of step `skip` to the end of step `steps`, and the rest."""
+    if job.side in OTHERS:
+        return OTHERS[job.side](job)
+    package = PACKAGES.get(job.side, "jax")
     half = job.model.model_copy(update={"seq_len": job.model.seq_len // 2})
     facts: Facts = {
-        "version": f"{PACKAGES[job.side]} {version(PACKAGES[job.side])}",
+        "version": f"{package} {version(package)}",
         "parameters": flops.parameters(job.model),
         "flops": flops.model_flops(job.model, 1),
         "causal_flops": flops.model_flops(half, 1),  # seq_len counts in attention only
