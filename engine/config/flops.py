@@ -1,7 +1,12 @@
 """What a model costs: parameters and FLOPs, counted from its shape alone. The lab counts every
 model with these functions, so costs on a leaderboard are comparable."""
 
-from engine.config.schema import ModelConfig
+import math
+
+from engine.config.schema import LayerKind, ModelConfig
+from engine.config.shapes import shapes
+
+CHUNK = 64  # positions that a linear layer takes together
 
 
 def parameters(model: ModelConfig, active: bool = False) -> int:
@@ -9,22 +14,23 @@ def parameters(model: ModelConfig, active: bool = False) -> int:
     norms have weights (head_dim each, in every layer) only if they are learned. Of experts all
     count, or with `active` only as many as a token goes through; what balances them counts
     nothing."""
-    hidden, head_dim = model.hidden_dim, model.head_dim
-    attention = 2 * hidden * (model.num_heads + model.num_kv_heads) * head_dim
-    norms = 2 * hidden + (2 * head_dim if model.qk_norm == "learned" else 0)
-    width, router = _mlp(model, active)
-    block = attention + 3 * hidden * width + hidden * router + norms
-    embeddings = model.vocab_size * hidden * (1 if model.tie_word_embeddings else 2)
-    return embeddings + model.num_layers * block + hidden
+    moe, total = model.moe, sum(math.prod(shape) for shape in shapes(model).values())
+    if not moe:
+        return total
+    total -= model.num_layers * (2 * moe.num_experts + 1)
+    inner, others = moe.latent_dim or model.hidden_dim, moe.num_experts - moe.top_k
+    return total - (model.num_layers * 3 * inner * moe.expert_dim * others if active else 0)
 
 
-def _mlp(model: ModelConfig, active: bool) -> tuple[int, int]:
-    """The width inside a block's MLPs, of all experts or of those of one token, and the router's
-    outputs."""
+def _mlp(model: ModelConfig, active: bool) -> int:
+    """Weights of a block's MLP, of all experts or of those of one token, with the router's."""
+    hidden = model.hidden_dim
     if not (moe := model.moe):
-        return model.intermediate_dim, 0
-    width = model.intermediate_dim if active else moe.num_experts * moe.expert_dim + moe.shared_dim
-    return width, moe.num_experts
+        return 3 * hidden * model.intermediate_dim
+    experts, inner = moe.top_k if active else moe.num_experts, moe.latent_dim or hidden
+    into = 2 * hidden * inner if moe.latent_dim else 0
+    shared, router = 3 * hidden * moe.shared_dim, hidden * moe.num_experts
+    return 3 * inner * moe.expert_dim * experts + into + shared + router
 
 
 def forward_flops_per_token(model: ModelConfig, active: bool = True) -> int:
@@ -36,16 +42,50 @@ def forward_flops_per_token(model: ModelConfig, active: bool = True) -> int:
     look-up, all norms (of queries and keys too), rotations and the soft-cap count nothing, and
     neither does what is computed again in the backward pass (remat). Of experts those count that a
     token goes through, and the router; not what pads their blocks. Without `active` all experts
-    count, as if they were one MLP.
+    count, as if they were one MLP. Of the parts of a block the matrices of gates count; what works
+    on each number alone (gates' products, exclusive attention, short convolutions) counts nothing.
+    Linear layers: see `delta_flops`.
     """
+    hidden, kinds = model.hidden_dim, model.kinds
+    gate = 4 * hidden * (model.gated_norm or 0)  # of one norm; a block has two, and so have ends
+    block = 2 * _mlp(model, active) + 2 * gate
+    linear = kinds.count("linear")
+    attention = sum(_attention(model, kind) for kind in kinds if kind != "linear")
+    projections = 2 * hidden * model.num_heads * (5 * model.head_dim + 2)
+    mixing = attention + linear * projections + delta_flops(model, linear)
+    return len(kinds) * block + mixing + 2 * gate + 2 * hidden * model.vocab_size
+
+
+def _attention(model: ModelConfig, kind: LayerKind) -> int:
+    """Of one layer of attention."""
     hidden, heads, head_dim = model.hidden_dim, model.num_heads, model.head_dim
-    keys = model.sliding_window or model.seq_len
-    width, router = _mlp(model, active)
-    mlp = 2 * hidden * (3 * width + router)
+    keys = (model.sliding_window if kind == "window" else None) or model.seq_len
     qkv = 2 * hidden * (heads + 2 * model.num_kv_heads) * head_dim
     out = 2 * heads * head_dim * hidden
-    attention = 2 * keys * heads * head_dim + 3 * keys * heads + 2 * keys * head_dim * heads
-    return model.num_layers * (mlp + qkv + out + attention) + 2 * hidden * model.vocab_size
+    gate = 2 * hidden * heads if model.attention_gate else 0
+    return qkv + out + gate + 4 * keys * heads * head_dim + 3 * keys * heads
+
+
+def chunk(seq_len: int) -> int:
+    """How many positions a linear layer takes together: a power of two."""
+    return min(CHUNK, 1 << (seq_len - 1).bit_length())
+
+
+def delta_flops(model: ModelConfig, layers: int) -> int:
+    """Of the gated delta rule in so many linear layers, for one token. In chunks of C positions and
+    heads of h dimensions, a token of a head costs
+
+        10·C·h         five products between the positions of a chunk
+        6·h²           three with the state
+        2·(C² − 1)/3   the inverse of a triangular matrix, by halves
+        3·(C + 2)      exponentials of decays, counted as a softmax's
+
+    and a head one more exponential for each window. It computes whole chunks, so that a seq_len
+    that is not a multiple of C costs more."""
+    C, h, S = chunk(model.seq_len), model.head_dim, model.seq_len
+    padded = 10 * C * h + 6 * h**2 + 2 * (C**2 - 1) // 3 + 3 * (C + 1)
+    each = -(-S // C) * C * padded + 3 * (S + 1)  # exponentials before the padding
+    return -(-layers * model.num_heads * each // S)
 
 
 def model_flops(model: ModelConfig, tokens: int) -> int:

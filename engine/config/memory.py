@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+from engine.config.flops import chunk
+from engine.config.schema import ComputeConfig, LayerKind, MeshConfig, ModelConfig, TrainConfig
+from engine.config.shapes import shapes
 
 Platform = Literal["cpu", "gpu", "tpu"]
 
@@ -17,6 +19,7 @@ USABLE = 0.92  # of a device's memory; the runtime, communication and fragmentat
 # The loss is computed in at least MIN_CHUNKS chunks, with at most MAX_LOGITS logits per device at a
 # time.
 MIN_CHUNKS, MAX_LOGITS = 4, {"cpu": 2**21, "gpu": 2**28, "tpu": 2**28}  # 8 MiB and 1 GiB
+EXPERTS = 4  # dimensions of a stack of experts' matrices: layer, expert, in, out
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 # ── What a mesh divides ──────────────────────────────────────────────────────────────────────
@@ -54,6 +57,8 @@ def misfits(
                 ("moe.num_experts", moe.num_experts, "expert", mesh.expert),
                 ("moe.expert_dim", moe.expert_dim, "tensor", t),
                 ("moe.shared_dim", moe.shared_dim, "tensor", t),
+                ("moe.latent_dim", moe.latent_dim or 0, "tensor", t),
+                ("moe.latent_dim", moe.latent_dim or 0, "fsdp", mesh.fsdp),
             ]
         elif mesh.expert > 1:
             words = (
@@ -69,6 +74,7 @@ def misfits(
                 ("num_heads", model.num_heads, "tensor", t),
                 ("num_kv_heads", model.num_kv_heads, "tensor", t),
                 ("vocab_size", model.vocab_size, "tensor", t),
+                ("gated_norm", model.gated_norm or 0, "tensor", t),
             )
             if value % cut
         ]
@@ -168,54 +174,30 @@ def footprint(
     mesh, parts = compute.mesh, train.gradient_accumulation_steps
     f, t, e = mesh.fsdp, mesh.tensor, mesh.expert
     a = bytes_of(compute, platform)
-    D, F, V, L = model.hidden_dim, model.intermediate_dim, model.vocab_size, model.num_layers
-    H, K, h, S = model.num_heads, model.num_kv_heads, model.head_dim, model.seq_len
-    T = max(train.batch_sizes.sizes) * S / (mesh.rows * parts)
+    D, V, L = model.hidden_dim, model.vocab_size, model.num_layers
+    T = max(train.batch_sizes.sizes) * model.seq_len / (mesh.rows * parts)
 
-    qkv, mlp, gains = D * (H + 2 * K) * h, 3 * D * F, D * (2 * L + 1)
-    of_experts = 0.0  # in one block, on one device before fsdp and tensor
-    if moe := model.moe:
-        mlp, of_experts = 3 * D * moe.shared_dim, 3 * D * moe.expert_dim * moe.num_experts / e
-        gains += L * (moe.num_experts * (D + 2) + 1)  # the router, bias, load, and what is dropped
-    matrices = L * (qkv + H * h * D + mlp + of_experts)
-    gains += 2 * h * L if model.qk_norm == "learned" else 0
-    ends = V * D * (1 if model.tie_word_embeddings else 2)
+    matrices = ends = gains = factors = 0.0
+    for path, shape in shapes(model).items():
+        if path in ("embedding", "lm_head"):
+            ends += math.prod(shape)
+        elif path.endswith("_proj"):
+            matrices += math.prod(shape) / (e if len(shape) == EXPERTS else 1)
+            factors += math.prod(shape[:-2]) * (shape[-2] ** 2 + shape[-1] ** 2)
+        else:
+            gains += math.prod(shape)
     p = (matrices + ends) / (f * t) + gains
     one_moment = {"lion": p, "muon": matrices / (f * t), "muonh": matrices / (f * t)}
     moments = 2 * p - one_moment.get(train.optimizer, 0.0)
     if train.optimizer == "soap":  # two square factors and their bases, on each device
-        widths = [F]
-        if moe:
-            widths = [moe.expert_dim] * moe.num_experts + [moe.shared_dim] * bool(moe.shared_dim)
-        sides = [(D, H * h), (D, K * h), (D, K * h), (H * h, D), *3 * [(D, of) for of in widths]]
-        moments += 2 * L * sum(rows**2 + columns**2 for rows, columns in sides)
+        moments += 2 * factors
 
     copies = (a * p if a < FLOAT32 else 0) + (a * matrices / L / t if f > 1 else 0)
-    if compute.attention == "reference":
-        seen = 2.0 * S  # probabilities and their exponentials
-    elif platform == "cpu":
-        rows = attention_rows(S, model.sliding_window)
-        seen = min((S + rows) / 2, (model.sliding_window or S) + rows)
+    blocks = [_block(model, kind, compute, platform, T) for kind in model.kinds]
+    if compute.remat == "none" or (platform == "cpu" and compute.unrolls(L)):
+        kept = sum(blocks) + 0.5 * max(blocks)
     else:
-        seen = 0.0
-    per_token = (
-        2 * (12 + a) * D
-        + a * (2 * H + 2 * K) * h / t
-        + ((12 + a) * (H + K) * h / t if model.qk_norm != "none" else 0)
-        + FLOAT32 * H * seen / t
-        + 6 * a * F / t
-    )
-    joined: float = qkv + 2 * D * F
-    if moe:
-        padded = 1.5 if platform == "cpu" else 1.0
-        chosen = padded * 2 * D + (padded - 1) * 6 * moe.expert_dim / t
-        per_token += a * moe.top_k * chosen + 8 * FLOAT32 * moe.num_experts
-        joined = qkv + 2 * D * moe.shared_dim + of_experts
-    block = T * per_token + a * joined / t
-    if compute.remat == "none" or (platform == "cpu" and compute.unrolls(model.num_layers)):
-        kept = (L + 0.5) * block
-    else:
-        kept = L * T * a * D + block
+        kept = L * T * a * D + max(blocks)
     logits = T * V / t / max(MIN_CHUNKS, math.ceil(T * V / t / MAX_LOGITS[platform]))
 
     return Footprint(
@@ -225,6 +207,50 @@ def footprint(
         activations=round(kept),
         loss=round(2 * FLOAT32 * logits + a * D * T + FLOAT32 * D * V / t),
     )
+
+
+def _block(
+    model: ModelConfig, kind: LayerKind, compute: ComputeConfig, platform: Platform, T: float
+) -> float:
+    """Bytes that a block of this kind keeps for the backward pass; see `footprint`."""
+    a, t, e = bytes_of(compute, platform), compute.mesh.tensor, compute.mesh.expert
+    D, F, H, K = model.hidden_dim, model.intermediate_dim, model.num_heads, model.num_kv_heads
+    h, S = model.head_dim, model.seq_len
+    per_token = 2 * (12 + a) * D + 6 * a * F / t
+    if kind == "linear":
+        C = chunk(S)
+        qkv = 4 * D * H * h
+        per_token += FLOAT32 * H * (24 * h + 10 * C + h * h / C) / t
+    else:
+        window = model.sliding_window if kind == "window" else None
+        if compute.attention == "reference":
+            seen = 2.0 * S  # probabilities and their exponentials
+        elif platform == "cpu":
+            rows = attention_rows(S, window)
+            seen = min((S + rows) / 2, (window or S) + rows)
+        else:
+            seen = 0.0
+        qkv = D * (H + 2 * K) * h
+        per_token += a * (2 * H + 2 * K) * h / t + FLOAT32 * H * seen / t
+        if model.qk_norm != "none":
+            per_token += (12 + a) * (H + K) * h / t
+        if model.attention_gate or model.exclusive_attention:
+            per_token += 2 * FLOAT32 * H * h / t
+    if rank := model.gated_norm:
+        per_token += 2 * a * (3 * D + 3 * rank / t)
+    if model.short_convolution:
+        per_token += a * (2 * D + K * h / t)
+    joined: float = qkv + 2 * D * F
+    if moe := model.moe:
+        padded = 1.5 if platform == "cpu" else 1.0
+        inner = moe.latent_dim or D
+        chosen = padded * 2 * inner + (padded - 1) * 6 * moe.expert_dim / t
+        per_token += a * moe.top_k * chosen + 8 * FLOAT32 * moe.num_experts
+        of_experts = 3 * inner * moe.expert_dim * moe.num_experts / e
+        if moe.latent_dim:
+            per_token += 2 * a * inner
+        joined = qkv + 2 * D * moe.shared_dim + of_experts
+    return T * per_token + a * joined / t
 
 
 def bytes_of(compute: ComputeConfig, platform: Platform) -> int:

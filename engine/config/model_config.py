@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from engine.config.experts_config import ExpertsConfig
 from engine.config.fields import Config, Count, divisors, listed, refusal
 
 SHAPE = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
@@ -25,86 +26,11 @@ def ladder(depth: int) -> tuple[int, int, int, int, int]:
     return 64 * depth, 224 * depth, depth, depth, depth
 
 
-class ExpertsConfig(Config):
-    """A mixture of experts, which takes the place of the MLP in every block."""
-
-    num_experts: Annotated[int, Field(gt=1, le=2**16)] = Field(
-        description="MLPs in a block, of which a router chooses top_k for each token"
-    )
-    top_k: Count = Field(description="experts that a token goes through")
-    expert_dim: Count = Field(description="width inside each expert")
-    shared_dim: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="width inside an MLP that every token goes through beside them"
-    )
-    balance: Literal["quantile", "bias", "auxiliary", "none"] = Field(
-        default=None,
-        validate_default=True,
-        description="what keeps the load of the experts even: a bias of the choice, set to "
-        "quantiles of the last batch or moved by balance_rate, or an auxiliary loss; quantile if "
-        "left out",
-    )
-    balance_rate: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        validate_default=True,
-        description="of bias: its step, 0.001 if left out; of auxiliary: the weight of the loss, "
-        "0.01 if left out",
-    )
-    weight_sum: float = Field(
-        default=1.0, gt=0, description="what the weights of a token's experts add up to"
-    )
-    router_z_loss: float = Field(
-        default=0.0, ge=0, description="weight of the squared logsumexp of the router's logits"
-    )
-    capacity_factor: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="in training an expert takes at most so many times the even load, and drops "
-        "what is more; drops nothing if left out",
-    )
-
-    @field_validator("top_k")
-    @classmethod
-    def _there_are_so_many(cls, top_k: int, info: ValidationInfo) -> int:
-        experts = info.data.get("num_experts")
-        if experts is not None and top_k > experts:
-            raise refusal(
-                f"top_k {top_k} is more than num_experts {experts}; make it at most {experts}"
-            )
-        return top_k
-
-    @field_validator("balance", mode="before")
-    @classmethod
-    def _there_is_a_choice(cls, balance: Any, info: ValidationInfo) -> Any:
-        top_k, experts = info.data.get("top_k"), info.data.get("num_experts")
-        if top_k is None or top_k != experts:
-            return balance or "quantile"
-        if balance not in (None, "none"):
-            raise refusal(
-                f"balance {balance} has nothing to do, because each token goes through all "
-                f"{experts} experts; remove it, or make top_k smaller"
-            )
-        return "none"
-
-    @field_validator("balance_rate")
-    @classmethod
-    def _rate_is_used(cls, rate: float | None, info: ValidationInfo) -> float | None:
-        balance = info.data.get("balance")
-        if balance in ("bias", "auxiliary"):
-            return rate or (0.001 if balance == "bias" else 0.01)
-        if rate is not None and balance is not None:
-            raise refusal(
-                f"balance_rate {rate} goes with balance bias and auxiliary, and balance is "
-                f"{balance}; remove it, or name one of them"
-            )
-        return None
-
-    @property
-    def active_dim(self) -> int:
-        """The width that a token goes through, shared and chosen."""
-        return self.top_k * self.expert_dim + self.shared_dim
+LayerKind = Literal["full", "window", "nope", "linear"]
 
 
 class ModelConfig(Config):
-    """The shape of a Llama-style decoder without biases.
+    """The shape of a Llama-style decoder without biases, and the parts of its blocks.
 
     `size` and `depth` are short forms for other keys: a key beside them wins, and after validation
     both are None, so that equal shapes are equal configurations.
@@ -163,6 +89,52 @@ class ModelConfig(Config):
     )
     rope_theta: float = Field(default=10_000.0, gt=1, description="base of the rotary positions")
     norm_epsilon: float = Field(default=1e-5, gt=0, description="of every RMS norm")
+    # Old records have none of the keys below.
+    layer_pattern: tuple[LayerKind, ...] = Field(
+        default=(),
+        strict=False,  # YAML and JSON have lists
+        exclude_if=lambda kinds: not kinds,
+        description="what the layers see, repeated over the depth: full (all positions), window "
+        "(sliding_window of them), nope (all, without rotary positions) or linear (a gated delta "
+        "rule in the place of attention); if left out, all layers are window with a "
+        "sliding_window, else full",
+    )
+    last_layer: LayerKind | None = Field(
+        default=None,
+        validate_default=True,
+        exclude_if=lambda kind: kind is None,
+        description="what the last layer is, whatever layer_pattern says",
+    )
+    rope_fraction: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda fraction: fraction == 1,
+        description="of each head's dimensions, how many the rotary positions turn: the first ones",
+    )
+    attention_gate: bool = Field(
+        default=False,
+        exclude_if=lambda gate: not gate,
+        description="multiply each head's output by 2σ(x · W), where W is 0 at the start",
+    )
+    exclusive_attention: bool = Field(
+        default=False,
+        exclude_if=lambda exclusive: not exclusive,
+        description="take out of each head's output what is parallel to the position's own value "
+        "(XSA)",
+    )
+    gated_norm: Count | None = Field(
+        default=None,
+        exclude_if=lambda rank: rank is None,
+        description="rank of a gate σ(silu(x · W) · W') behind each norm, and behind one more norm "
+        "after the embedding; 128 is usual",
+    )
+    short_convolution: Count | None = Field(
+        default=None,
+        exclude_if=lambda taps: taps is None,
+        description="taps of causal convolutions by channel over keys, attention's output and the "
+        "MLP's output, which are the identity at the start; 4 is usual",
+    )
 
     @field_validator("depth")
     @classmethod
@@ -250,6 +222,74 @@ class ModelConfig(Config):
             )
         return window
 
+    @field_validator("layer_pattern")
+    @classmethod
+    def _pattern_fits(cls, pattern: tuple[LayerKind, ...], info: ValidationInfo) -> Any:
+        layers = info.data.get("num_layers")
+        if layers is not None and len(pattern) > layers:
+            raise refusal(
+                f"layer_pattern names {len(pattern)} layers and num_layers is {layers}; make it "
+                f"at most {layers} long, or num_layers larger"
+            )
+        return pattern
+
+    @field_validator("last_layer")
+    @classmethod
+    def _kinds_fit(cls, last: LayerKind | None, info: ValidationInfo) -> LayerKind | None:
+        needed = {"num_layers", "layer_pattern", "sliding_window"}
+        if not needed <= info.data.keys():
+            return last  # already reported
+        pattern, window = info.data["layer_pattern"], info.data["sliding_window"]
+        if not pattern:
+            if last is not None:
+                raise refusal(
+                    f"last_layer {last} goes with layer_pattern; write layer_pattern: "
+                    f"[{'window' if window else 'full'}], too"
+                )
+            return last
+        kinds = repeated(pattern, last, info.data["num_layers"])
+        if "window" in kinds and window is None:
+            raise refusal(
+                "layer_pattern has window layers and sliding_window is left out; write it, or "
+                "full in the place of window"
+            )
+        if "window" not in kinds and window is not None:
+            raise refusal(
+                f"sliding_window {window} is for window layers, and layer_pattern has none; remove "
+                "it, or write window for some layers"
+            )
+        if set(kinds) == {"linear"} and info.data.get("qk_norm", "none") != "none":
+            raise refusal(f"qk_norm {_no_attention('has its own norm of them')}")
+        return last
+
+    @field_validator("rope_fraction")
+    @classmethod
+    def _pairs_turn(cls, fraction: float, info: ValidationInfo) -> float:
+        head, hidden, heads = (info.data.get(x) for x in ("head_dim", "hidden_dim", "num_heads"))
+        if hidden is None or heads is None:
+            return fraction  # already reported
+        head = head or hidden // heads
+        if (turned := fraction * head) % 2:
+            lower = int(turned) // 2 * 2
+            choose = " or ".join(f"{n / head:g}" for n in (lower, lower + 2))
+            raise refusal(
+                f"rope_fraction {fraction:g} turns {turned:g} of a head's {head} dimensions, and "
+                f"rotary positions turn them in pairs; write {choose}"
+            )
+        if fraction < 1 and not {"full", "window"} & _kinds_in(info):
+            raise refusal(
+                f"rope_fraction {fraction:g} has nothing to turn, because all layers are nope or "
+                "linear; remove it, or write full or window for some layers"
+            )
+        return fraction
+
+    @field_validator("attention_gate", "exclusive_attention")
+    @classmethod
+    def _attention_is_there(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and _kinds_in(info) == {"linear"}:
+            raise refusal(f"{info.field_name} {_no_attention('has a gate of its own')}")
+        return value
+
     @model_validator(mode="after")
     def _names_have_done_their_work(self) -> "ModelConfig":
         object.__setattr__(self, "size", None)
@@ -257,3 +297,50 @@ class ModelConfig(Config):
         if self.head_dim is None:
             object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
         return self
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """What each layer is, from the first to the last."""
+        pattern: tuple[LayerKind, ...] = ("window" if self.sliding_window else "full",)
+        return repeated(self.layer_pattern or pattern, self.last_layer, self.num_layers)
+
+    @property
+    def periods(self) -> tuple[tuple[LayerKind, ...], int]:
+        """The layers of one period, and how many whole periods the model begins with."""
+        period = self.layer_pattern or self.kinds[:1]
+        times = self.num_layers // len(period)
+        return period, times if self.kinds[: times * len(period)] == period * times else times - 1
+
+    def of(self, kind: LayerKind) -> "ModelConfig":
+        """The model as its layers of this kind see it, if these were all."""
+        if not self.layer_pattern:
+            return self
+        changes: dict[str, Any] = {"layer_pattern": (kind,), "last_layer": None}
+        if kind != "window":
+            changes["sliding_window"] = None
+        if kind == "nope":
+            changes["rope_fraction"] = 0.0
+        return self.model_copy(update=changes)
+
+
+def repeated(
+    pattern: tuple[LayerKind, ...], last: LayerKind | None, layers: int
+) -> tuple[LayerKind, ...]:
+    """The pattern over so many layers, but for the last one if that is named."""
+    kinds = (pattern * -(-layers // len(pattern)))[:layers]
+    return kinds if last is None else (*kinds[:-1], last)
+
+
+def _kinds_in(info: ValidationInfo) -> set[LayerKind]:
+    """The kinds of layers, of a model whose keys before this one are known."""
+    pattern, layers = info.data.get("layer_pattern"), info.data.get("num_layers")
+    if not pattern or layers is None:
+        return {"full"}
+    return set(repeated(pattern, info.data.get("last_layer"), layers))
+
+
+def _no_attention(why: str) -> str:
+    return (
+        f"is for attention, and all layers are linear, which {why}; remove it, or write full or "
+        "window for some layers"
+    )

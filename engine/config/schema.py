@@ -8,11 +8,12 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
+from engine.config.experts_config import ExpertsConfig as ExpertsConfig
 from engine.config.fields import Config as Config
 from engine.config.fields import Count as Count
 from engine.config.fields import refusal as refusal
 from engine.config.fields import span_steps as span_steps
-from engine.config.model_config import ExpertsConfig as ExpertsConfig
+from engine.config.model_config import LayerKind as LayerKind
 from engine.config.model_config import ModelConfig as ModelConfig
 from engine.config.phases import BatchSizes as BatchSizes
 from engine.config.train_config import GUARD_WINDOW as GUARD_WINDOW

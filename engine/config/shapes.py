@@ -1,37 +1,87 @@
 """The names and shapes of a model's parameters, from its configuration alone. Needs no JAX, so a
 plan can check whether one model continues from another."""
 
-from engine.config.schema import ModelConfig
+from collections import Counter
+
+from engine.config.schema import LayerKind, ModelConfig
 
 Shapes = dict[str, tuple[int, ...]]
+LINEAR_TAPS = 4  # of the convolutions in a linear layer
+
+
+def stack(kind: LayerKind) -> str:
+    """Where the parameters of layers of this kind are, one behind the other."""
+    return "linear_blocks" if kind == "linear" else "blocks"
 
 
 def shapes(model: ModelConfig) -> Shapes:
     """{path: shape} of the parameters that `engine.model.decoder.Decoder` has; those of blocks
     begin with the number of layers."""
-    hidden, inner, head = model.hidden_dim, model.intermediate_dim, model.head_dim
-    queries, keys = model.num_heads * head, model.num_kv_heads * head
-    block: Shapes = {
-        "attention_norm/gain": (hidden,),
-        "attention/q_proj": (hidden, queries),
-        "attention/k_proj": (hidden, keys),
-        "attention/v_proj": (hidden, keys),
-        "attention/o_proj": (queries, hidden),
-        "mlp_norm/gain": (hidden,),
-    }
-    if moe := model.moe:
-        experts, inner = (moe.num_experts,), moe.shared_dim
-        block |= _mlp("mlp", experts, hidden, moe.expert_dim)
-        block |= {"mlp/router": (hidden, *experts), "mlp/dropped": ()}
-        block |= {"mlp/bias": experts, "mlp/load": experts}
-    if inner:
-        block |= _mlp("mlp/shared" if moe else "mlp", (), hidden, inner)
-    if model.qk_norm == "learned":
-        block |= {"attention/q_norm": (head,), "attention/k_norm": (head,)}
-    found: Shapes = {"embedding": (model.vocab_size, hidden), "final_norm/gain": (hidden,)}
+    hidden = model.hidden_dim
+    found: Shapes = {"embedding": (model.vocab_size, hidden)} | _norm("final_norm", model)
+    if model.gated_norm:
+        found |= _norm("embedding_norm", model)
     if not model.tie_word_embeddings:
         found["lm_head"] = (hidden, model.vocab_size)
-    return found | {f"blocks/{name}": (model.num_layers, *of) for name, of in block.items()}
+    rest = _norm("attention_norm", model) | _norm("mlp_norm", model) | _feed_forward(model)
+    if taps := model.short_convolution:
+        rest |= {"attention_conv": (taps, hidden), "mlp_conv": (taps, hidden)}
+    stacks = Counter(map(stack, model.kinds))
+    for name, layers in stacks.items():
+        mixing = _linear(model) if name == "linear_blocks" else _attention(model)
+        block = {f"attention/{path}": of for path, of in mixing.items()} | rest
+        found |= {f"{name}/{path}": (layers, *of) for path, of in block.items()}
+    return found
+
+
+def _norm(path: str, model: ModelConfig) -> Shapes:
+    found: Shapes = {f"{path}/gain": (model.hidden_dim,)}
+    if rank := model.gated_norm:
+        found[f"{path}/down_proj"] = (model.hidden_dim, rank)
+        found[f"{path}/up_proj"] = (rank, model.hidden_dim)
+    return found
+
+
+def _attention(model: ModelConfig) -> Shapes:
+    hidden, head = model.hidden_dim, model.head_dim
+    queries, keys = model.num_heads * head, model.num_kv_heads * head
+    found: Shapes = {
+        "q_proj": (hidden, queries),
+        "k_proj": (hidden, keys),
+        "v_proj": (hidden, keys),
+        "o_proj": (queries, hidden),
+    }
+    if model.qk_norm == "learned":
+        found |= {"q_norm": (head,), "k_norm": (head,)}
+    if model.attention_gate:
+        found["gate"] = (hidden, model.num_heads)
+    if taps := model.short_convolution:
+        found["k_conv"] = (taps, keys)
+    return found
+
+
+def _linear(model: ModelConfig) -> Shapes:
+    hidden, heads, width = model.hidden_dim, model.num_heads, model.num_heads * model.head_dim
+    found: Shapes = {f"{name}_proj": (hidden, width) for name in ("q", "k", "v", "gate")}
+    found |= {f"{name}_conv": (LINEAR_TAPS, width) for name in "qkv"}
+    found |= {"rate": (hidden, heads), "decay": (hidden, heads), "norm": (model.head_dim,)}
+    return found | {"decay_log": (heads,), "decay_bias": (heads,), "o_proj": (width, hidden)}
+
+
+def _feed_forward(model: ModelConfig) -> Shapes:
+    moe, hidden, inner = model.moe, model.hidden_dim, model.intermediate_dim
+    found: Shapes = {}
+    if moe:
+        experts, inner = (moe.num_experts,), moe.shared_dim
+        found |= _mlp("mlp", experts, moe.latent_dim or hidden, moe.expert_dim)
+        if moe.latent_dim:
+            found["mlp/latent_down_proj"] = (hidden, moe.latent_dim)
+            found["mlp/latent_up_proj"] = (moe.latent_dim, hidden)
+        found |= {"mlp/router": (hidden, *experts), "mlp/dropped": ()}
+        found |= {"mlp/bias": experts, "mlp/load": experts}
+    if inner:
+        found |= _mlp("mlp/shared" if moe else "mlp", (), hidden, inner)
+    return found
 
 
 def _mlp(path: str, experts: tuple[int, ...], hidden: int, inner: int) -> Shapes:

@@ -8,15 +8,17 @@ everything else works on the plain tree of arrays that `Decoder.init` returns:
      "final_norm": {"gain"}, "lm_head": DV unless tied}
 
 Everything in "blocks" has a leading axis of layers. With learned query and key norms, "attention"
-has "q_norm" and "k_norm", too; a mixture of experts has another "mlp" (`experts.py`). Matrices are
-(in, out): y = x @ w. Activations are two-dimensional, (B·S, D), outside of attention: in three
-dimensions the gradient would make transposed copies.
+has "q_norm" and "k_norm", too; a mixture of experts has another "mlp" (`experts.py`); a declaration
+may add further parts (`parts.py`, `gated_norm.py`). Linear layers (`linear_attention.py`) are in
+"linear_blocks". `engine.config.shapes` lists all of it. Matrices are (in, out): y = x @ w.
+Activations are two-dimensional, (B·S, D), outside of attention: in three dimensions the gradient
+would make transposed copies.
 
 To replace a part, pass another class: `Decoder(config, attention=MyAttention)`. Every part is built
 as `Part(decoder, rngs)` from its Decoder and a source of random keys."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
@@ -24,9 +26,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from engine.config.schema import ComputeConfig, ModelConfig
+from engine.config.schema import ComputeConfig, LayerKind, ModelConfig
+from engine.config.shapes import stack
+from engine.model import layers, parts
 from engine.model.attention import attend
 from engine.model.mesh import ROWS, constrain, platform
+from engine.model.parts import rms_norm as rms_norm
+from engine.model.parts import rotate as rotate
 
 INIT_STD = 0.02
 
@@ -49,6 +55,7 @@ class Sequences(NamedTuple):
 
     seq_len: int
     segments_BS: jax.Array | None  # document of each position, 0: padding; None: one per row
+    memory: Any = None  # when text is generated: a layer's `engine.model.generation.Memory`
 
 
 class Model(Protocol):
@@ -95,6 +102,10 @@ class Attention(nnx.Module):
         self.o_proj = weights(rngs, "row", (config.num_heads * h, D), into_stream(config))
         if config.qk_norm == "learned":
             self.q_norm, self.k_norm = gain(h), gain(h)
+        if config.attention_gate:  # what begins at 0 has no norm for Hyperball to keep
+            self.gate = nnx.Param(jnp.zeros((D, config.num_heads)), role="gain")
+        if taps := config.short_convolution:
+            self.k_conv = nnx.Param(parts.identity(taps, config.num_kv_heads * h), role="gain")
 
     def __call__(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
         o_BSHh = self.heads(x_TD, sequences)
@@ -102,7 +113,14 @@ class Attention(nnx.Module):
 
     def heads(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
         """The output of each head, before o_proj mixes them. Returns B, S, H, h."""
-        return self.attend(*self.qkv(x_TD, sequences.seq_len), sequences.segments_BS)
+        q_BSHh, k_BSKh, v_BSKh = self.qkv(x_TD, sequences)
+        if sequences.memory is None:
+            o_BSHh = self.attend(q_BSHh, k_BSKh, v_BSKh, sequences.segments_BS)
+        else:
+            o_BSHh = sequences.memory.attend(self, q_BSHh, k_BSKh, v_BSKh)
+        if self.config.exclusive_attention:
+            o_BSHh = parts.exclusive(o_BSHh, v_BSKh)
+        return parts.gated(o_BSHh, x_TD, self.gate[...]) if self.config.attention_gate else o_BSHh
 
     def attend(
         self,
@@ -115,12 +133,10 @@ class Attention(nnx.Module):
         window = self.config.sliding_window
         return attend(q_BSHh, k_BSKh, v_BSKh, segments_BS, window, self.implementation)
 
-    def qkv(
-        self, x_TD: jax.Array, seq_len: int, positions_BS: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def qkv(self, x_TD: jax.Array, sequences: Sequences) -> tuple[jax.Array, jax.Array, jax.Array]:
         """What is attended: queries (B, S, H, h), keys and values (B, S, K, h), normalised and
-        rotated to `positions_BS` (int32; None: 0 to S − 1)."""
-        config = self.config
+        rotated."""
+        config, seq_len = self.config, sequences.seq_len
         K, h = config.num_kv_heads, config.head_dim
         G = config.num_heads // K
         # One matmul for all three is faster than three. The parameters stay separate, because
@@ -133,12 +149,19 @@ class Attention(nnx.Module):
         q_BSKGh, k_BSK1h, v_BSK1h = jnp.split(qkv_BSKNh, (G, G + 1), axis=3)
         q_BSHh = q_BSKGh.reshape(*q_BSKGh.shape[:2], K * G, h)
         k_BSKh, v_BSKh = k_BSK1h.squeeze(3), v_BSK1h.squeeze(3)
+        if config.short_convolution:
+            k_TN = parts.convolved(k_BSKh.reshape(-1, K * h), self.k_conv[...], sequences)
+            k_BSKh = k_TN.reshape(k_BSKh.shape)
         if config.qk_norm != "none":
             learned = config.qk_norm == "learned"
             q_BSHh = rms_norm(q_BSHh, config.norm_epsilon, self.q_norm[...] if learned else None)
             k_BSKh = rms_norm(k_BSKh, config.norm_epsilon, self.k_norm[...] if learned else None)
-        theta = config.rope_theta
-        return rotate(q_BSHh, theta, positions_BS), rotate(k_BSKh, theta, positions_BS), v_BSKh
+        turned = round(config.rope_fraction * h)
+        positions_BS = None if sequences.memory is None else sequences.memory.positions_BS
+        q_BSHh, k_BSKh = (
+            rotate(x, config.rope_theta, positions_BS, turned) for x in (q_BSHh, k_BSKh)
+        )
+        return q_BSHh, k_BSKh, v_BSKh
 
 
 class SwiGLU(nnx.Module):
@@ -166,18 +189,36 @@ def feed_forward(decoder: "Decoder", rngs: nnx.Rngs) -> Any:
     return (Experts if decoder.config.moe else SwiGLU)(decoder, rngs)
 
 
+def norm(decoder: "Decoder", rngs: nnx.Rngs) -> Any:
+    """The norm that the configuration names: plain, or with a gate."""
+    from engine.model.gated_norm import GatedNorm  # which is made of parts of this module
+
+    return (GatedNorm if decoder.config.gated_norm else RMSNorm)(decoder, rngs)
+
+
 class Block(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
+    """x + attention(norm(x)), then x + mlp(norm(x)); both may go through a short convolution."""
 
     def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
         self.attention_norm = decoder.norm(decoder, rngs)
         self.attention = decoder.attention(decoder, rngs)
         self.mlp_norm = decoder.norm(decoder, rngs)
         self.mlp = decoder.mlp(decoder, rngs)
+        self.taps = decoder.config.short_convolution
+        if self.taps:
+            taps_ND = parts.identity(self.taps, decoder.config.hidden_dim)
+            self.attention_conv = nnx.Param(taps_ND, role="gain")
+            self.mlp_conv = nnx.Param(taps_ND, role="gain")
 
     def __call__(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
-        x_TD = x_TD + self.attention(self.attention_norm(x_TD), sequences)
-        return x_TD + self.mlp(self.mlp_norm(x_TD))
+        y_TD = self.attention(self.attention_norm(x_TD), sequences)
+        if self.taps:
+            y_TD = parts.convolved(y_TD, self.attention_conv[...], sequences)
+        x_TD = x_TD + y_TD
+        y_TD = self.mlp(self.mlp_norm(x_TD))
+        if self.taps:
+            y_TD = parts.convolved(y_TD, self.mlp_conv[...], sequences)
+        return x_TD + y_TD
 
 
 class Ends(nnx.Module):
@@ -186,6 +227,8 @@ class Ends(nnx.Module):
     def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
         V, D = decoder.config.vocab_size, decoder.config.hidden_dim
         self.embedding = weights(rngs, "embedding", (V, D))
+        if decoder.config.gated_norm:
+            self.embedding_norm = decoder.norm(decoder, rngs)
         self.final_norm = decoder.norm(decoder, rngs)
         if not decoder.config.tie_word_embeddings:
             self.lm_head = weights(rngs, "head", (D, V))
@@ -200,7 +243,7 @@ class Decoder:
     block: Part = Block
     attention: Part = Attention
     mlp: Part = feed_forward
-    norm: Part = RMSNorm
+    norm: Part = norm
 
     def init(self, key: jax.Array) -> Params:
         """Draw float32 parameters.
@@ -211,52 +254,89 @@ class Decoder:
         """
         ends_key, blocks_key = jax.random.split(key)
 
-        def draw(module: Part, key: jax.Array) -> Params:
-            return nnx.to_pure_dict(nnx.state(module(self, nnx.Rngs(params=key))))
+        def draw(decoder: Decoder, module: Part, key: jax.Array) -> Params:
+            return nnx.to_pure_dict(nnx.state(module(decoder, nnx.Rngs(params=key))))
 
         keys = jax.random.split(blocks_key, self.config.num_layers)
-        blocks = jax.vmap(lambda key: draw(self.block, key))(keys)
-        return {**draw(Ends, ends_key), "blocks": blocks}
+        stacks = {}
+        for name, numbers in self.stacks().items():
+            of = self.of(self.config.kinds[numbers[0]])
+            these = keys if len(numbers) == len(keys) else keys[np.array(numbers)]
+            stacks[name] = jax.vmap(lambda key, of=of: draw(of, of.block, key))(these)
+        return {**draw(self, Ends, ends_key), **stacks}
 
     def roles(self) -> Params:
         """The role of each parameter, in the same tree as `init`."""
 
-        def role(parameter: nnx.Param) -> Role:
-            return parameter.get_metadata("role")
+        def roles(decoder: Decoder, module: Part) -> Params:
+            _, state = decoder.declared(module)
+            return nnx.to_pure_dict(state, extract_fn=lambda one: one.get_metadata("role"))
 
-        ends, block = (
-            nnx.to_pure_dict(self.declared(module)[1], extract_fn=role)
-            for module in (Ends, self.block)
-        )
-        return {**ends, "blocks": block}
+        kinds = self.config.kinds
+        of = {name: self.of(kinds[numbers[0]]) for name, numbers in self.stacks().items()}
+        return roles(self, Ends) | {name: roles(one, one.block) for name, one in of.items()}
+
+    def stacks(self) -> dict[str, list[int]]:
+        """The layers of each stack of parameters, by their numbers."""
+        found: dict[str, list[int]] = {}
+        for number, kind in enumerate(self.config.kinds):
+            found.setdefault(stack(kind), []).append(number)
+        return found
+
+    def of(self, kind: LayerKind) -> "Decoder":
+        """The decoder whose layers are all of this kind."""
+        if not self.config.layer_pattern:
+            return self
+        if kind != "linear":
+            return replace(self, config=self.config.of(kind))
+        from engine.model.linear_attention import GatedDeltaNet  # made of parts of this module
+
+        return replace(self, config=self.config.of(kind), attention=GatedDeltaNet)
 
     def features(
         self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
     ) -> jax.Array:
         """The residual stream after the final norm, (B·S, D) in the compute dtype. S may be any
         length; `segments_BS` as in Sequences."""
-        block_def, _ = self.declared(self.block)
         sequences = Sequences(tokens_BS.shape[1], segments_BS)
-
-        def body(x_TD: jax.Array, layer: Params) -> tuple[jax.Array, None]:
-            return constrain(nnx.merge(block_def, layer)(x_TD, sequences), ROWS, None), None
-
         unroll = self.compute.unrolls(self.config.num_layers)
-        if self.compute.remat == "block":
-            body = jax.checkpoint(body, prevent_cse=unroll)  # a loop prevents it itself
+
+        def layer(kind: LayerKind) -> layers.Layer:
+            definition, _ = self.of(kind).declared(self.of(kind).block)
+
+            def through(x_TD: jax.Array, of: Params) -> jax.Array:
+                return constrain(nnx.merge(definition, of)(x_TD, sequences), ROWS, None)
+
+            if self.compute.remat == "block":  # a loop of single layers prevents it itself
+                return jax.checkpoint(
+                    through, prevent_cse=unroll or bool(self.config.layer_pattern)
+                )
+            return through
+
+        of_kinds = {kind: layer(kind) for kind in self.config.kinds}
+        x_TD = self.embed(params, tokens_BS)
+        x_TD = layers.run(self.config, of_kinds, self.cast(params), x_TD, unroll)
+        return self.final(params, x_TD)
+
+    def embed(self, params: Params, tokens_BS: jax.Array) -> jax.Array:
+        """The residual stream before the first block, (B·S, D) in the compute dtype."""
         # The look-up is in the float32 parameters, so that gradients are summed in float32.
         x_TD = params["embedding"][tokens_BS.reshape(-1)].astype(self.dtype)
         # The look-up is sharded by D, then goes through `data`; in one step XLA would gather the
         # whole table.
         x_TD = constrain(constrain(x_TD, "data", "fsdp"), ROWS, None)
-        x_TD, _ = jax.lax.scan(body, x_TD, self.cast(params["blocks"]), unroll=unroll)
-        return self.final(params, x_TD)
+        return self.ends(params).embedding_norm(x_TD) if self.config.gated_norm else x_TD
 
     def final(self, params: Params, x_TD: jax.Array) -> jax.Array:
         """The final norm of the residual stream."""
-        ends_def, _ = self.declared(Ends)
-        ends = nnx.merge(ends_def, {name: x for name, x in params.items() if name != "blocks"})
-        return ends.final_norm(x_TD)
+        return self.ends(params).final_norm(x_TD)
+
+    def ends(self, params: Params) -> Ends:
+        """The parts before the blocks and after them."""
+        definition, _ = self.declared(Ends)
+        ends = {name: x for name, x in params.items() if name not in self.stacks()}
+        found: Ends = nnx.merge(definition, ends)
+        return found
 
     def output_matrix(self, params: Params) -> jax.Array:
         """The matrix from features to logits, (D, V) in the compute dtype."""
@@ -279,43 +359,18 @@ class Decoder:
         fallback = "float32" if platform() == "cpu" else "bfloat16"
         return jnp.dtype(self.compute.dtype or fallback)
 
-    def cast(self, blocks: Params) -> Params:
-        """The blocks' matrices in the compute dtype."""
+    def cast(self, params: Params) -> Params:
+        """The stacks of blocks, their matrices in the compute dtype."""
 
         def one(parameter: jax.Array, role: Role) -> jax.Array:
             return parameter if role in IN_FLOAT32 else parameter.astype(self.dtype)
 
-        return jax.tree.map(one, blocks, self.roles()["blocks"])
+        roles = self.roles()
+        return {name: jax.tree.map(one, params[name], roles[name]) for name in self.stacks()}
 
     def declared(self, module: Part) -> tuple[Any, nnx.State]:
         """The module's definition and abstract parameters; draws nothing."""
         return nnx.split(nnx.eval_shape(lambda: module(self, nnx.Rngs(params=jax.random.key(0)))))
-
-
-def rms_norm(x: jax.Array, epsilon: float, gain: jax.Array | None = None) -> jax.Array:
-    """x · rsqrt(mean(x²) + ε) · gain over the last axis, in float32. Returns the dtype of x."""
-    wide = x.astype(jnp.float32)
-    wide = wide * jax.lax.rsqrt(jnp.mean(wide**2, axis=-1, keepdims=True) + epsilon)
-    return (wide if gain is None else wide * gain).astype(x.dtype)
-
-
-def rotate(x_BSHh: jax.Array, theta: float, positions_BS: jax.Array | None = None) -> jax.Array:
-    """Rotary positions (RoPE), half-split as in Hugging Face's Llama: dimension i turns together
-    with i + h/2 by position · θ^(−2i/h) radians. Without `positions_BS` they are 0 to S − 1.
-    Returns the dtype of x."""
-    S, half = x_BSHh.shape[1], x_BSHh.shape[3] // 2
-    frequency_i = theta ** (-np.arange(half) / half)
-    cos: jax.Array | np.ndarray
-    sin: jax.Array | np.ndarray
-    if positions_BS is None:  # a table of constants
-        angle_S1i = np.arange(S)[:, None, None] * frequency_i
-        cos, sin = np.cos(angle_S1i).astype(np.float32), np.sin(angle_S1i).astype(np.float32)
-    else:
-        angle_BS1i = positions_BS[:, :, None, None] * frequency_i.astype(np.float32)
-        cos, sin = jnp.cos(angle_BS1i), jnp.sin(angle_BS1i)
-    a, b = jnp.split(x_BSHh, 2, axis=3)
-    turned = jnp.concatenate((a * cos - b * sin, b * cos + a * sin), axis=3)
-    return turned.astype(x_BSHh.dtype)
 
 
 def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:

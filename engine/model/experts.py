@@ -18,14 +18,16 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 
 from engine.config.schema import ExpertsConfig
-from engine.model.decoder import Decoder, SwiGLU, into_stream, weights
+from engine.model.decoder import INIT_STD, Decoder, SwiGLU, into_stream, weights
 from engine.model.mesh import ROWS, platform
 
 HALVINGS = 24  # of the range of scores: as far as float32 goes
 
 
 class Experts(nnx.Module):
-    """Σ over the K chosen experts of weight · expert(x), and beside it shared(x)."""
+    """Σ over the K chosen experts of weight · expert(x), and beside it shared(x). With a latent_dim
+    the experts work on a projection of x, and their sum is projected back: LatentMoE (arXiv
+    2601.18089)."""
 
     def __init__(self, decoder: Decoder, rngs: nnx.Rngs) -> None:
         config, moe = decoder.config, decoder.config.moe
@@ -33,9 +35,15 @@ class Experts(nnx.Module):
         D, E, F = config.hidden_dim, moe.num_experts, moe.expert_dim
         self.moe, self.multiply = moe, decoder.compute.experts
         self.router = weights(rngs, "router", (D, E))
-        self.gate_proj = weights(rngs, "expert column", (E, D, F))
-        self.up_proj = weights(rngs, "expert column", (E, D, F))
-        self.down_proj = weights(rngs, "expert row", (E, F, D), into_stream(config))
+        inner, std = moe.latent_dim or D, into_stream(config)
+        self.gate_proj = weights(rngs, "expert column", (E, inner, F))
+        self.up_proj = weights(rngs, "expert column", (E, inner, F))
+        self.down_proj = weights(
+            rngs, "expert row", (E, F, inner), INIT_STD if moe.latent_dim else std
+        )
+        if moe.latent_dim:
+            self.latent_down_proj = weights(rngs, "column", (D, inner))
+            self.latent_up_proj = weights(rngs, "row", (inner, D), std)
         if moe.shared_dim:
             self.shared = SwiGLU(decoder, rngs, moe.shared_dim)
         self.bias = nnx.Param(jnp.zeros(E), role="state")  # of the choice in the next step
@@ -58,7 +66,10 @@ class Experts(nnx.Module):
         ragged = self.multiply == "ragged" or (self.multiply is None and platform() != "cpu")
         how = How(moe.num_experts, moe.capacity_factor, ragged)
         matrices = self.gate_proj[...], self.up_proj[...], self.down_proj[...]
-        y_TD, kept_T = mixture(how, x_TD, weights_TK, chosen_TK, *matrices)
+        inner_TD = x_TD @ self.latent_down_proj[...] if moe.latent_dim else x_TD
+        y_TD, kept_T = mixture(how, inner_TD, weights_TK, chosen_TK, *matrices)
+        if moe.latent_dim:
+            y_TD = y_TD @ self.latent_up_proj[...]
         y_TD = remember(y_TD, old, (bias_E, load_E, 1 - jnp.mean(kept_T) / moe.top_k))
         return y_TD + self.shared(x_TD) if moe.shared_dim else y_TD
 

@@ -1,8 +1,8 @@
 """Generates text: tokens that follow a prompt, each drawn from the model's logits.
 
-`generate` keeps the keys and values of all positions in a cache, and computes one position per
-token. `generate_from` asks any function for logits and computes whole windows; it is for models
-that are no `Decoder`. Both draw the same tokens from the same logits."""
+`generate` keeps what layers need of earlier positions, such as keys and values, and computes one
+position per token. `generate_from` asks any function for logits and computes whole windows; it is
+for models that are no `Decoder`. Both draw the same tokens from the same logits."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from engine.model.decoder import Attention, Block, Decoder, Params, soft_cap
+from engine.config.shapes import stack
+from engine.model import layers
+from engine.model.decoder import Attention, Block, Decoder, Params, Sequences, soft_cap
+from engine.model.linear_attention import delta_rule
 
 MAX_BATCH = 8  # prompts that are computed together
 
@@ -41,12 +44,74 @@ class Completion(NamedTuple):
     logprobs: np.ndarray  # (count,) of each token under the model, in nats; sampling aside
 
 
-class _Cache(NamedTuple):
-    """Keys and values of one layer's earlier positions. Heads come before positions: a step reads
-    all positions of a head."""
+class Memory:
+    """What the parts of one layer keep of earlier positions. They ask for it in the same order at
+    each call of the layer, so it is a list. A call computes S more positions of each row, of which
+    the first `new_B` count; what is behind them is padding."""
 
-    k_BKSh: jax.Array
-    v_BKSh: jax.Array
+    def __init__(self, size: int, new_B: jax.Array) -> None:
+        """Before the first position, with room for `size` positions."""
+        self.size, self.new_B = size, new_B
+        self.positions_BS: jax.Array | None = None  # None: from 0
+        self.kept: list[Any] | None = None
+        self.keeping: list[Any] = []
+
+    @classmethod
+    def at(cls, positions_B: jax.Array, kept: list[Any]) -> "Memory":
+        """Before one more position in each row, with what was kept until then."""
+        memory = cls(0, jnp.ones_like(positions_B))
+        memory.positions_BS, memory.kept = positions_B[:, None], kept
+        return memory
+
+    def attend(
+        self, attention: Attention, q_BSHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array
+    ) -> jax.Array:
+        """Attention to the earlier positions, too. Heads come before positions in the cache: a
+        step reads all positions of a head. Returns B, S, H, h."""
+        if self.positions_BS is None:
+            room = ((0, 0), (0, 0), (0, self.size - q_BSHh.shape[1]), (0, 0))
+            heads_first = (jnp.swapaxes(x, 1, 2) for x in (k_BSKh, v_BSKh))
+            self.keeping.append([jnp.pad(x, room) for x in heads_first])
+            return attention.attend(q_BSHh, k_BSKh, v_BSKh)
+        rows, positions_B = jnp.arange(len(q_BSHh)), self.positions_BS[:, 0]
+        k_BKSh, v_BKSh = (
+            cache.at[rows, :, positions_B].set(new[:, 0])
+            for cache, new in zip(self._next(), (k_BSKh, v_BSKh), strict=True)
+        )
+        self.keeping.append([k_BKSh, v_BKSh])
+        window = attention.config.sliding_window
+        return _attend(q_BSHh[:, 0], k_BKSh, v_BKSh, positions_B, window)[:, None]
+
+    def with_earlier(self, x_BSC: jax.Array, count: int) -> jax.Array:
+        """x with the `count` positions before it, 0 where there are none. Returns B, count + S,
+        C."""
+        earlier_BNC = self._next()
+        if earlier_BNC is None:
+            earlier_BNC = jnp.zeros((len(x_BSC), count, x_BSC.shape[2]), x_BSC.dtype)
+        longer = jnp.concatenate((earlier_BNC, x_BSC), axis=1)
+        last_BN = self.new_B[:, None] + jnp.arange(count)
+        self.keeping.append(jnp.take_along_axis(longer, last_BN[:, :, None], axis=1))
+        return longer
+
+    def recurrent(
+        self,
+        q_BSHh: jax.Array,
+        k_BSHh: jax.Array,
+        v_BSHh: jax.Array,
+        rate_BSH: jax.Array,
+        log_decay_BSH: jax.Array,
+    ) -> jax.Array:
+        """The outputs of `linear_attention.delta_rule` from the state that was kept."""
+        counts_BS1 = (jnp.arange(q_BSHh.shape[1]) < self.new_B[:, None])[:, :, None]
+        rate_BSH, log_decay_BSH = (jnp.where(counts_BS1, x, 0) for x in (rate_BSH, log_decay_BSH))
+        o_BSHh, state = delta_rule(
+            q_BSHh, k_BSHh, v_BSHh, rate_BSH, log_decay_BSH, state_BHio=self._next()
+        )
+        self.keeping.append(state)
+        return o_BSHh
+
+    def _next(self) -> Any:
+        return None if self.kept is None else self.kept[len(self.keeping)]
 
 
 def generate(
@@ -146,70 +211,38 @@ def _run(
 ) -> tuple[jax.Array, jax.Array]:
     """Tokens and their log-probabilities, (B, count). Rows are padded at their end: a position is
     written to the cache before any later one reads it."""
-    x_BPD, caches = _prefill(decoder, params, tokens_BP, tokens_BP.shape[1] + count)
+    size = tokens_BP.shape[1] + count
+    memories = [Memory(size, lengths_B) for _ in range(decoder.config.num_layers)]
+    x_BPD = _through(decoder, params, tokens_BP, memories)
     last_BD = x_BPD[jnp.arange(len(x_BPD)), lengths_B - 1]
 
     def step(carry: Any, number: jax.Array) -> Any:
-        logits_BV, caches = carry
+        logits_BV, kept = carry
         tokens_B, logprobs_B = _draw(logits_BV, keys_B, number, sampling)
-        x_BD, caches = _next(decoder, params, tokens_B, lengths_B + number, caches)
-        return (_logits(decoder, params, x_BD), caches), (tokens_B, logprobs_B)
+        memories = [Memory.at(lengths_B + number, of) for of in kept]
+        x_B1D = _through(decoder, params, tokens_B[:, None], memories)
+        kept = [memory.keeping for memory in memories]
+        return (_logits(decoder, params, x_B1D[:, 0]), kept), (tokens_B, logprobs_B)
 
-    first = _logits(decoder, params, last_BD), caches
+    first = _logits(decoder, params, last_BD), [memory.keeping for memory in memories]
     _, (tokens_NB, logprobs_NB) = jax.lax.scan(step, first, jnp.arange(count))
     return tokens_NB.T, logprobs_NB.T
 
 
-def _layers(decoder: Decoder, params: Params) -> list[Block]:
-    """The blocks with their parameters, one by one: each has a cache of its own, which is changed
-    in place."""
-    definition, _ = decoder.declared(decoder.block)
-    blocks = decoder.cast(params["blocks"])
-    one = [jax.tree.map(lambda x, n=n: x[n], blocks) for n in range(decoder.config.num_layers)]
-    return [nnx.merge(definition, layer) for layer in one]
-
-
-def _prefill(
-    decoder: Decoder, params: Params, tokens_BP: jax.Array, size: int
-) -> tuple[jax.Array, list[_Cache]]:
-    """The features of all positions of the prompts (B, P, D), and the caches with room for `size`
-    positions."""
-    B, P = tokens_BP.shape
-    x_TD = params["embedding"][tokens_BP.reshape(-1)].astype(decoder.dtype)
-    caches = []
-    for block in _layers(decoder, params):
-        attention = block.attention
-        q_BPHh, k_BPKh, v_BPKh = attention.qkv(block.attention_norm(x_TD), P)
-        o_BPHh = attention.attend(q_BPHh, k_BPKh, v_BPKh)
-        x_TD = x_TD + o_BPHh.reshape(B * P, -1) @ attention.o_proj[...]
-        x_TD = x_TD + block.mlp(block.mlp_norm(x_TD))
-        room = ((0, 0), (0, 0), (0, size - P), (0, 0))
-        heads_first = (jnp.swapaxes(x, 1, 2) for x in (k_BPKh, v_BPKh))
-        caches.append(_Cache(*(jnp.pad(x, room) for x in heads_first)))
-    return decoder.final(params, x_TD).reshape(B, P, -1), caches
-
-
-def _next(
-    decoder: Decoder,
-    params: Params,
-    tokens_B: jax.Array,
-    positions_B: jax.Array,
-    caches: Sequence[_Cache],
-) -> tuple[jax.Array, list[_Cache]]:
-    """The features of one more position in each row, (B, D), and the caches with it."""
-    rows = jnp.arange(len(tokens_B))
-    x_BD = params["embedding"][tokens_B].astype(decoder.dtype)
-    grown = []
-    for block, cache in zip(_layers(decoder, params), caches, strict=True):
-        attention = block.attention
-        q_B1Hh, k_B1Kh, v_B1Kh = attention.qkv(block.attention_norm(x_BD), 1, positions_B[:, None])
-        k_BKSh = cache.k_BKSh.at[rows, :, positions_B].set(k_B1Kh[:, 0])
-        v_BKSh = cache.v_BKSh.at[rows, :, positions_B].set(v_B1Kh[:, 0])
-        o_BHh = _attend(q_B1Hh[:, 0], k_BKSh, v_BKSh, positions_B, decoder.config.sliding_window)
-        x_BD = x_BD + o_BHh.reshape(len(x_BD), -1) @ attention.o_proj[...]
-        x_BD = x_BD + block.mlp(block.mlp_norm(x_BD))
-        grown.append(_Cache(k_BKSh, v_BKSh))
-    return decoder.final(params, x_BD), grown
+def _through(
+    decoder: Decoder, params: Params, tokens_BS: jax.Array, memories: Sequence[Memory]
+) -> jax.Array:
+    """The features of S more positions in each row, (B, S, D). The layers run one by one: each has
+    a memory of its own, which is changed in place."""
+    stacks = decoder.cast(params)
+    waiting = {name: iter(layers.each(one)) for name, one in stacks.items()}
+    x_TD = decoder.embed(params, tokens_BS)
+    for kind, memory in zip(decoder.config.kinds, memories, strict=True):
+        of = decoder.of(kind)
+        definition, _ = of.declared(of.block)
+        block = nnx.merge(definition, next(waiting[stack(kind)]))
+        x_TD = block(x_TD, Sequences(tokens_BS.shape[1], None, memory))
+    return decoder.final(params, x_TD).reshape(*tokens_BS.shape, -1)
 
 
 def _attend(

@@ -1,7 +1,8 @@
 """Exports a model for other tools: a folder with `config.json`, `safetensors` files and a
-tokenizer, in the layout of Hugging Face's `transformers`. Without QK-norm a model is a Llama, with
-it a Qwen3; CannotExchange says what neither can hold. The table `tensors` maps their tensors to
-ours; `pretrained` uses it in the other direction."""
+tokenizer, in the layout of Hugging Face's `transformers`. With QK-norm a model is a Qwen3; without
+it a Llama, or a SmolLM3 if some layers have a window or no rotary positions. CannotExchange says
+what none of them can hold. The table `tensors` maps their tensors to ours; `pretrained` uses it in
+the other direction."""
 
 import json
 from dataclasses import fields
@@ -36,7 +37,13 @@ FIELDS = {
 }
 # This class loads a tokenizer.json unchanged; Llama's own class would replace it.
 TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+}
+# Parts of a block that none of them has.
+PARTS = ("gated_norm", "attention_gate", "exclusive_attention", "short_convolution")
 
 
 class CannotExchange(Exception):
@@ -135,8 +142,11 @@ def _special(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def _holdable(decoder: Any) -> ModelConfig:
-    """The decoder's configuration. Raises CannotExchange unless it is a Llama or Qwen3."""
-    other = "neither Llama nor Qwen3 has that; keep Orbax checkpoints and load them with Regatta"
+    """The decoder's configuration. Raises CannotExchange unless one of ARCHITECTURES holds it."""
+    other = (
+        "neither Llama nor Qwen3 nor SmolLM3 has that; keep Orbax checkpoints and load them with "
+        "Regatta"
+    )
     if type(decoder) is not Decoder:
         raise CannotExchange(f"the model is a {type(decoder).__name__} of its own, and {other}")
     for part in fields(Decoder):
@@ -154,20 +164,36 @@ def _holdable(decoder: Any) -> ModelConfig:
             f"logit_soft_cap is {config.logit_soft_cap}, and neither Llama nor Qwen3 caps its "
             "logits; train without logit_soft_cap (z_loss_weight also keeps logits small)"
         )
-    if config.qk_norm == "none":
-        if config.sliding_window is not None and config.sliding_window < config.seq_len:
-            raise CannotExchange(
-                f"sliding_window is {config.sliding_window} and qk_norm is none: that would be a "
-                "Llama, which sees all positions, and Qwen3 has both; train with qk_norm: learned "
-                "or without sliding_window"
-            )
-        if config.hidden_dim % config.num_heads:
-            raise CannotExchange(
-                f"num_heads {config.num_heads} does not divide hidden_dim {config.hidden_dim}, "
-                "which transformers refuses for Llama and not for Qwen3; train with qk_norm: "
-                "learned, or with heads that divide hidden_dim"
-            )
+    for key in PARTS:
+        if value := getattr(config, key):
+            raise CannotExchange(f"the model has {key}: {str(value).lower()}, and {other}")
+    if config.rope_fraction != 1:
+        raise CannotExchange(
+            f"rope_fraction is {config.rope_fraction:g}, a part of each head, and {other}"
+        )
+    if "linear" in config.kinds:
+        raise CannotExchange(f"the model has linear layers, and {other}")
+    if "nope" in config.kinds and config.qk_norm != "none":
+        raise CannotExchange(
+            f"the model has nope layers and qk_norm: {config.qk_norm}, and SmolLM3 has the one and "
+            "Qwen3 the other; train with qk_norm: none, or with full layers"
+        )
+    if architecture(config) == "llama" and config.hidden_dim % config.num_heads:
+        raise CannotExchange(
+            f"num_heads {config.num_heads} does not divide hidden_dim {config.hidden_dim}, which "
+            "transformers refuses for Llama and not for Qwen3; train with qk_norm: learned, or "
+            "with heads that divide hidden_dim"
+        )
     return config
+
+
+def architecture(config: ModelConfig) -> str:
+    """Which of ARCHITECTURES the model is."""
+    if config.qk_norm != "none":
+        return "qwen3"
+    hides = config.sliding_window is not None and config.sliding_window < config.seq_len
+    plain = set(config.kinds) <= ({"full"} if hides else {"full", "window"})
+    return "llama" if plain else "smollm3"
 
 
 def _with_gains(config: ModelConfig, params: Params) -> tuple[ModelConfig, Params]:
@@ -212,7 +238,7 @@ def _taken(params: Params, place: Place, dtype: np.dtype) -> np.ndarray:
 
 
 def _config_json(config: ModelConfig, dtype: str, ending: int | None) -> dict[str, Any]:
-    kind = "llama" if config.qk_norm == "none" else "qwen3"
+    kind = architecture(config)
     declared = {
         "architectures": [ARCHITECTURES[kind]],
         "model_type": kind,
@@ -228,14 +254,15 @@ def _config_json(config: ModelConfig, dtype: str, ending: int | None) -> dict[st
         "eos_token_id": ending,  # where generation stops
         "pad_token_id": None,
     }
-    if config.sliding_window is not None and kind == "qwen3":
+    if config.sliding_window is not None and kind != "llama":
         # As here, a position sees itself and the sliding_window − 1 before it.
-        declared |= {
-            "use_sliding_window": True,
-            "sliding_window": config.sliding_window,
-            "max_window_layers": 0,
-            "layer_types": ["sliding_attention"] * config.num_layers,
-        }
+        declared |= {"use_sliding_window": True, "sliding_window": config.sliding_window}
+        declared |= {"max_window_layers": 0} if kind == "qwen3" else {}
+        declared["layer_types"] = [
+            "sliding_attention" if of == "window" else "full_attention" for of in config.kinds
+        ]
+    if kind == "smollm3":
+        declared["no_rope_layers"] = [int(of != "nope") for of in config.kinds]  # 1: it has them
     return declared
 
 

@@ -1,7 +1,7 @@
 """Imports a public checkpoint to start training from: a folder that `transformers` wrote for a
-Llama or a Qwen3. It is untrusted data: only numbers are read, never pickled code, and every name,
-shape and setting is checked, because a model that is read almost correctly trains almost as
-well."""
+Llama, a Qwen3 or a SmolLM3. It is untrusted data: only numbers are read, never pickled code, and
+every name, shape and setting is checked, because a model that is read almost correctly trains
+almost as well."""
 
 import json
 import re
@@ -21,6 +21,7 @@ from engine.data.tokenize import BadTokenizer, Tokenizer, load_tokenizer
 from engine.model.decoder import Params
 from engine.training.export import ARCHITECTURES, FIELDS, CannotExchange, tensors
 
+MAX_LAYERS = 4096
 MAX_TEMPLATE = 200_000  # characters
 MAX_SPECIAL = 200  # characters of a special token's text
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token")  # which templates name
@@ -52,6 +53,14 @@ IF_ABSENT: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "sliding_window": 4096,
         "max_window_layers": 28,
+    },
+    "smollm3": {
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 32768,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": True,
+        "rope_theta": 2_000_000.0,
+        "no_rope_layer_interval": 4,
     },
 }
 
@@ -223,8 +232,8 @@ def _model_config(path: Path, seq_len: int | None) -> ModelConfig:
     kind = written.get("model_type")
     if kind not in list(ARCHITECTURES):  # may be any value
         raise CannotExchange(
-            f"{path} is of model_type {kind!r}, and llama and qwen3 are read; start from one of "
-            "these"
+            f"{path} is of model_type {kind!r}, and llama, qwen3 and smollm3 are read; start from "
+            "one of these"
         )
     declared = {**IF_ABSENT[kind], **written}
     for field, value in FIXED.items():
@@ -249,7 +258,7 @@ def _model_config(path: Path, seq_len: int | None) -> ModelConfig:
             **{ours: value for ours, value in fields.items() if value is not None},
             seq_len=seq_len,
             qk_norm="learned" if kind == "qwen3" else "none",
-            sliding_window=_window(path, declared, seq_len) if kind == "qwen3" else None,
+            **(_layers(path, declared, seq_len) if kind != "llama" else {}),
             rope_theta=_rope_theta(path, declared),
         )
     except ValidationError as error:
@@ -272,27 +281,46 @@ def _rope_theta(path: Path, declared: dict[str, Any]) -> Any:
     return rope.get("rope_theta", declared.get("rope_theta", 10_000.0))
 
 
-def _window(path: Path, declared: dict[str, Any], seq_len: int) -> int | None:
-    """Qwen3's window, if all layers or no layers have it. None for a window that hides nothing."""
-    if not declared.get("use_sliding_window") or declared["sliding_window"] is None:
-        return None
-    window, first = declared["sliding_window"], declared["max_window_layers"]
-    kinds = declared.get("layer_types")
-    if type(window) is not int or type(first) is not int or not isinstance(kinds, list | None):
+def _layers(path: Path, declared: dict[str, Any], seq_len: int) -> dict[str, Any]:
+    """Which layers have a window and which have no rotary positions, as keys of a ModelConfig. A
+    window that hides nothing is none."""
+    n = declared["num_hidden_layers"]
+    window, types = declared.get("sliding_window"), declared.get("layer_types")
+    first, rotary = declared.get("max_window_layers", 0), declared.get("no_rope_layers")
+    if not 0 < n <= MAX_LAYERS:  # refused as a number, or because the tensors are missing
+        return {}
+    if declared["model_type"] == "qwen3":
+        rotary = [1] * n
+    elif not rotary:
+        every = declared["no_rope_layer_interval"]
+        rotary = [int(not every or (number + 1) % every != 0) for number in range(n)]
+    if not declared.get("use_sliding_window") or window is None:
+        window, types = None, ["full_attention"] * n
+    lists = isinstance(types, list | None) and isinstance(rotary, list) and len(rotary) >= n
+    if type(window) not in (int, type(None)) or type(first) is not int or not lists:
         raise CannotExchange(f"{path} does not say where its sliding window is; download it again")
-    if not kinds:  # the layers before max_window_layers have no window
-        kinds = ["full_attention"] * (first > 0)
-        kinds += ["sliding_attention"] * (first < declared["num_hidden_layers"])
-    different = sorted(set(map(str, kinds)))
-    if different == ["full_attention"] or window >= seq_len:
-        return None
-    if different != ["sliding_attention"]:
+    if not types:  # older files leave it out
+        slide = [number >= first for number in range(n)]
+        if declared["model_type"] == "smollm3":
+            slide = [not turns for turns in rotary]
+        types = ["sliding_attention" if one else "full_attention" for one in slide]
+    if window is None or window >= seq_len:
+        window, types = None, ["full_attention"] * n
+    known = {("full_attention", True): "full", ("full_attention", False): "nope"}
+    known["sliding_attention", True] = "window"
+    layers = [(str(of), bool(turns)) for of, turns in zip(types, rotary, strict=False)][:n]
+    kinds = tuple(known.get(layer, "") for layer in layers)
+    if "" in kinds or len(kinds) < n:
+        different = " and ".join(sorted({of for of, _ in layers}))
         raise CannotExchange(
-            f"{path} has layers of {' and '.join(different)}, and the engine's sliding_window is "
-            "in all layers or in none; start from another model, or use a seq_len within the "
-            f"window of {window}"
+            f"{path} has layers of {different}, of which the engine knows full_attention, and "
+            f"sliding_attention with rotary positions, for all {n} layers; start from another "
+            "model, or use a seq_len within its window"
         )
-    return window
+    period = next(p for p in range(1, n + 1) if kinds[p:] == kinds[: n - p])
+    found = {"sliding_window": window if "window" in kinds else None}
+    plain = kinds[:period] in (("full",), ("window",))
+    return found if plain else found | {"layer_pattern": kinds[:period]}
 
 
 def _json(path: Path) -> dict[str, Any]:

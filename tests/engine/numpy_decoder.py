@@ -3,7 +3,9 @@ compared with."""
 
 from typing import Any
 
+import jax
 import numpy as np
+import numpy_parts as parts
 
 from engine.config.schema import ModelConfig
 
@@ -22,47 +24,74 @@ def logits(
     model: ModelConfig, params: Any, tokens: np.ndarray, segments: np.ndarray | None = None
 ) -> np.ndarray:
     """Logits (S, V) for one sequence of tokens (S,), of documents numbered by `segments` (S,)."""
+    documents = np.zeros(len(tokens)) if segments is None else segments
 
-    def weights(*names: str, layer: int | None = None) -> np.ndarray:
-        x = params
-        for name in names:
-            x = x[name]
-        return np.asarray(x if layer is None else x[layer], np.float64)
-
-    def norm(x: np.ndarray) -> np.ndarray:
+    def normed(x: np.ndarray) -> np.ndarray:
         return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + model.norm_epsilon)
 
-    sees = visible(len(tokens), model.sliding_window, segments)
-    x = weights("embedding")[tokens]
-    for i in range(model.num_layers):
-        n = norm(x) * weights("blocks", "attention_norm", "gain", layer=i)
+    def norm(x: np.ndarray, of: Any) -> np.ndarray:
+        n = normed(x) * of["gain"]
+        return parts.gated_norm(n, of["down_proj"], of["up_proj"]) if model.gated_norm else n
 
-        def project(name: str, n: np.ndarray = n, i: int = i) -> np.ndarray:
-            return n @ weights("blocks", "attention", name, layer=i)
-
-        def head_norm(x: np.ndarray, name: str, i: int = i) -> np.ndarray:
-            if model.qk_norm == "none":
-                return x
-            learned = model.qk_norm == "learned"
-            return norm(x) * (weights("blocks", "attention", name, layer=i) if learned else 1)
-
-        q, k, v = project("q_proj"), project("k_proj"), project("v_proj")
-        heads = []
-        for head in range(model.num_heads):
-            shared = head // (model.num_heads // model.num_kv_heads)
-            mine, theirs = columns(head, model.head_dim), columns(shared, model.head_dim)
-            query = turn(head_norm(q[:, mine], "q_norm"), model.rope_theta)
-            key = turn(head_norm(k[:, theirs], "k_norm"), model.rope_theta)
-            heads.append(attend(query, key, v[:, theirs], sees))
-        x = x + np.concatenate(heads, axis=1) @ weights("blocks", "attention", "o_proj", layer=i)
-        n = norm(x) * weights("blocks", "mlp_norm", "gain", layer=i)
-        gate = n @ weights("blocks", "mlp", "gate_proj", layer=i)
-        up = n @ weights("blocks", "mlp", "up_proj", layer=i)
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ weights("blocks", "mlp", "down_proj", layer=i)
-    head = weights("embedding").T if model.tie_word_embeddings else weights("lm_head")
-    out = norm(x) * weights("final_norm", "gain") @ head
+    wide = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    x = wide["embedding"][tokens]
+    if model.gated_norm:
+        x = norm(x, wide["embedding_norm"])
+    used = {"blocks": 0, "linear_blocks": 0}
+    for kind in model.kinds:
+        stack = "linear_blocks" if kind == "linear" else "blocks"
+        layer = jax.tree.map(lambda x, i=used[stack]: x[i], wide[stack])
+        used[stack] += 1
+        attention = layer["attention"]
+        n = norm(x, layer["attention_norm"])
+        if kind == "linear":
+            heads = parts.linear_layer(
+                n, attention.__getitem__, model.num_heads, model.norm_epsilon, documents
+            )
+        else:
+            heads = attended(model, kind, n, attention, normed, documents)
+        y = heads @ attention["o_proj"]
+        if model.short_convolution:
+            y = parts.convolved(y, layer["attention_conv"], documents)
+        x = x + y
+        n, mlp = norm(x, layer["mlp_norm"]), layer["mlp"]
+        y = parts.silu(n @ mlp["gate_proj"]) * (n @ mlp["up_proj"]) @ mlp["down_proj"]
+        if model.short_convolution:
+            y = parts.convolved(y, layer["mlp_conv"], documents)
+        x = x + y
+    head = wide["embedding"].T if model.tie_word_embeddings else wide["lm_head"]
+    out = norm(x, wide["final_norm"]) @ head
     cap = model.logit_soft_cap
     return out if cap is None else cap * np.tanh(out / cap)
+
+
+def attended(
+    model: ModelConfig, kind: str, n: np.ndarray, of: Any, normed: Any, documents: np.ndarray
+) -> np.ndarray:
+    """All heads of one layer of attention before o_proj, (S, H · h)."""
+    sees = visible(len(n), model.sliding_window if kind == "window" else None, documents)
+    turned = 0 if kind == "nope" else round(model.rope_fraction * model.head_dim)
+
+    def ready(x: np.ndarray, name: str) -> np.ndarray:
+        if model.qk_norm != "none":
+            x = normed(x) * (of[name] if model.qk_norm == "learned" else 1)
+        return np.concatenate((turn(x[:, :turned], model.rope_theta), x[:, turned:]), axis=1)
+
+    q, k, v = n @ of["q_proj"], n @ of["k_proj"], n @ of["v_proj"]
+    if model.short_convolution:
+        k = parts.convolved(k, of["k_conv"], documents)
+    heads = []
+    for head in range(model.num_heads):
+        shared = head // (model.num_heads // model.num_kv_heads)
+        mine, theirs = columns(head, model.head_dim), columns(shared, model.head_dim)
+        query, key = ready(q[:, mine], "q_norm"), ready(k[:, theirs], "k_norm")
+        o = attend(query, key, v[:, theirs], sees)
+        if model.exclusive_attention:
+            o = parts.exclusive(o, v[:, theirs])
+        if model.attention_gate:
+            o = o * 2 * parts.sigmoid(n @ of["gate"][:, head])[:, None]
+        heads.append(o)
+    return np.concatenate(heads, axis=1)
 
 
 def turn(x: np.ndarray, theta: float) -> np.ndarray:

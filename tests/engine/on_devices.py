@@ -56,17 +56,19 @@ def run(
     sizes: Sequence[int],
     config: TrainConfig = CONFIG,
     experts: str | None = None,
+    model: dict[str, Any] | None = None,
     **options: Any,
 ) -> Iterator[Metrics]:
-    """Train on a mesh of these sizes; with `experts`, how these are multiplied."""
-    model, compute = MODEL, ComputeConfig(mesh=mesh_of(sizes))
+    """Train on a mesh of these sizes; with `experts`, how these are multiplied; with `model`, a
+    model with these changes."""
+    compute = ComputeConfig(mesh=mesh_of(sizes), experts=experts)
     if experts:
-        shape = MODEL.model_dump() | {"intermediate_dim": None, "moe": MOE}
-        model = ModelConfig.model_validate(shape)
-        compute = compute.model_copy(update={"experts": experts})
+        model = {"intermediate_dim": None, "moe": MOE} | (model or {})
+    shape = ModelConfig.model_validate(MODEL.model_dump() | (model or {}))
+    if model:
         # Not for long: a choice may turn on a rounding.
         config = config.model_copy(update={"num_train_steps": 12})
-    decoder = Decoder(model, compute)
+    decoder = Decoder(shape, compute)
     return train(decoder, config, sampler(), 3, folder, **options)
 
 
@@ -163,9 +165,9 @@ def rows_of_each_device(sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def main(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
-    """`meshes`: train on each (with `experts`, see `run`), see the batches, restore what each has
-    left on every other; `relay`: one run over these; `held`, `cuts`, `rows`: the functions of
-    these names."""
+    """`meshes`: train on each (with `experts` and `model`, see `run`), see the batches, restore
+    what each has left on every other; `relay`: one run over these; `held`, `cuts`, `rows`: the
+    functions of these names."""
     if "host" in spec:
         jax.distributed.initialize(spec["address"], spec["hosts"], spec["host"])
     meshes = spec.get("meshes", [])
@@ -174,7 +176,12 @@ def main(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
         "losses": {
             name(sizes): [
                 metrics.loss
-                for metrics in run(folder / name(sizes), sizes, experts=spec.get("experts"))
+                for metrics in run(
+                    folder / name(sizes),
+                    sizes,
+                    experts=spec.get("experts"),
+                    model=spec.get("model"),
+                )
             ]
             for sizes in meshes
         },

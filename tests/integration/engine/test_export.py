@@ -33,6 +33,18 @@ SHAPES = {
     "qwen3 with grouped queries": shape(num_kv_heads=1, qk_norm="learned", rope_theta=50.0),
     "qwen3 with odd heads": shape(hidden_dim=20, num_heads=3, head_dim=12, qk_norm="learned"),
     "qwen3 with a window": shape(qk_norm="learned", sliding_window=5, tie_word_embeddings=True),
+    "qwen3 with windows by layer": shape(
+        num_layers=3, qk_norm="rms", sliding_window=4, layer_pattern=["window", "full"]
+    ),
+    "smollm3 with a window": shape(sliding_window=5),
+    "smollm3 with odd heads": shape(hidden_dim=18, head_dim=4, sliding_window=5),
+    "smollm3 with windows and no rotary": shape(
+        num_layers=5,
+        sliding_window=4,
+        layer_pattern=["window", "window", "nope"],
+        last_layer="nope",
+    ),
+    "smollm3 without rotary": shape(num_layers=3, layer_pattern=["nope", "full"]),
     "qwen3 for a norm without weights": shape(num_kv_heads=2, qk_norm="rms"),
 }
 
@@ -131,7 +143,16 @@ class Gate(nnx.Module):
     ("decoder", "sentence"),
     [
         (Decoder(shape(logit_soft_cap=30.0)), "logit_soft_cap is 30.*train without"),
-        (Decoder(shape(sliding_window=8)), "sliding_window is 8 .*qk_norm: learned"),
+        (Decoder(shape(gated_norm=4)), "has gated_norm: 4, and neither .* keep Orbax"),
+        (Decoder(shape(attention_gate=True)), "has attention_gate: true, and neither"),
+        (Decoder(shape(exclusive_attention=True)), "has exclusive_attention: true"),
+        (Decoder(shape(short_convolution=4)), "has short_convolution: 4"),
+        (Decoder(shape(rope_fraction=0.5)), "rope_fraction is 0.5, a part of each head"),
+        (Decoder(shape(layer_pattern=["linear", "full"])), "the model has linear layers"),
+        (
+            Decoder(shape(layer_pattern=["nope", "full"], qk_norm="rms")),
+            "has nope layers and qk_norm: rms.*train with qk_norm: none, or with full layers",
+        ),
         (Decoder(shape(hidden_dim=18, head_dim=4)), "num_heads 4 does not divide hidden_dim 18"),
         (Decoder(LLAMA, mlp=OtherMLP), "decoder's mlp is OtherMLP, and neither Llama nor Qwen3"),
         (Decoder(LLAMA, norm=Gate), "decoder's norm is Gate"),

@@ -18,6 +18,7 @@ from engine.training.pretrained import read
 
 TOKENS = np.random.default_rng(1).integers(0, 40, (2, 12)).astype(np.int32)
 
+SLIDES = ["sliding_attention", "full_attention"]
 WINDOW = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0}
 ROPE = {"rope_type": "default", "rope_theta": 50.0}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -88,8 +89,21 @@ def test_three_training_steps_match_transformers(saved: Callable[..., Path]) -> 
     assert ours == pytest.approx(other, abs=1e-4)
 
 
-def test_export_and_import_give_the_same_model(saved: Callable[..., Path], tmp_path: Path) -> None:
-    config, params = read(saved("qwen3", {"head_dim": 12, **WINDOW}), seq_len=16)
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("qwen3", {"head_dim": 12, **WINDOW}),
+        (
+            "smollm3",
+            {"no_rope_layers": [1, 0], "layer_types": SLIDES, "pad_token_id": None, **WINDOW},
+        ),
+        ("smollm3", {"no_rope_layers": [0, 0], "pad_token_id": None}),
+    ],
+)
+def test_export_and_import_give_the_same_model(
+    kind: str, fields: dict[str, Any], saved: Callable[..., Path], tmp_path: Path
+) -> None:
+    config, params = read(saved(kind, fields), seq_len=16)
     export(tmp_path, Decoder(config), params, shard_bytes=6_000)
     again, same = read(tmp_path, seq_len=16)
     assert again == config
@@ -124,8 +138,13 @@ def test_a_window_that_hides_nothing_is_none(saved: Callable[..., Path]) -> None
     for without in ((), ("layer_types",)):  # older files leave that list out
         edit(folder, *without)
         assert read(folder, seq_len=5)[0] == config
-        with pytest.raises(CannotExchange, match=r"full_attention and sliding_.* window of 5"):
-            read(folder, seq_len=6)
+        mixed, params = read(folder, seq_len=8)
+        assert (mixed.sliding_window, mixed.layer_pattern) == (5, ("full", "window"))
+        theirs = hugging_face.logits_of(hugging_face.load(folder))(TOKENS)
+        assert np.abs(Decoder(mixed).logits(params, TOKENS) - theirs).max() < 1e-4
+    edit(folder, layer_types=["full_attention", "chunked_attention"])
+    with pytest.raises(CannotExchange, match=r"chunked_attention and full_attention, of which"):
+        read(folder, seq_len=8)
 
 
 def test_missing_config_fields_have_transformers_defaults(
@@ -187,7 +206,7 @@ def llama(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"model_type": "mistral"}, "model_type 'mistral', and llama and qwen3 are read"),
+        ({"model_type": "mistral"}, "model_type 'mistral', and llama, qwen3 and smollm3 are read"),
         ({"model_type": ["llama"]}, "model_type"),
         ({"attention_bias": True}, "attention_bias True, and the engine's model has False"),
         ({"mlp_bias": True}, "mlp_bias"),

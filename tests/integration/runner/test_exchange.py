@@ -182,7 +182,7 @@ def test_what_is_no_model_is_not_imported(tmp_path: Path, theirs: Path) -> None:
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
     said = ask("import", other, "--store", tmp_path / "store")
-    assert "llama and qwen3 are read" in said.stderr
+    assert "llama, qwen3 and smollm3 are read" in said.stderr
     assert not (tmp_path / "store/models").exists()
 
 

@@ -139,7 +139,10 @@ OTHER = {
         for key, value in (
             ("num_kv_heads", 1), ("vocab_size", 257), ("tie_word_embeddings", "true"),
             ("head_dim", 4), ("qk_norm", "rms"), ("sliding_window", 8), ("logit_soft_cap", 30),
-            ("rope_theta", 1000), ("norm_epsilon", 1e-6),
+            ("rope_theta", 1000), ("norm_epsilon", 1e-6), ("layer_pattern", "[nope, full]"),
+            ("last_layer", "nope, layer_pattern: [full]"), ("rope_fraction", 0.5),
+            ("attention_gate", "true"), ("exclusive_attention", "true"), ("gated_norm", 4),
+            ("short_convolution", 4),
         )
     },
     "moe": plan(
