@@ -164,7 +164,7 @@ def import_model(
     store: TheStore = "store",
     jobs: TheJobs = None,
 ) -> None:
-    """Copy a Llama or Qwen3 into the store, from a folder or from the Hugging Face Hub.
+    """Copy a Llama, Qwen3 or SmolLM3 into the store, from a folder or from the Hugging Face Hub.
 
     Prints the `import` step with which an experiment takes it. Jobs have no network, so this is
     where a model comes in."""

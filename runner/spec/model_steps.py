@@ -110,8 +110,8 @@ class Export(Config):
 
 
 class Import(Config):
-    """Takes in a Llama or Qwen3 from the lab's store, where `regatta import` has put it. That
-    command prints this step."""
+    """Takes in a Llama, Qwen3 or SmolLM3 from the lab's store, where `regatta import` has put it.
+    That command prints this step."""
 
     model: Text = Field(max_length=200, description="its name, for readers")
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] = Field(

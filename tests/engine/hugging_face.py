@@ -28,7 +28,7 @@ SHAPE = {
 
 
 def fresh(kind: str, **fields: Any) -> Any:
-    """A "llama", "qwen3" or "smollm3" as transformers initialises it, but with gains that matter."""
+    """A llama, qwen3 or smollm3 as transformers initialises it, but with gains that matter."""
     torch.manual_seed(5)
     config = transformers.AutoConfig.for_model(kind, **{**SHAPE, **fields})
     model = transformers.AutoModelForCausalLM.from_config(config)

@@ -208,7 +208,7 @@ def test_kills_at_seeded_steps_leave_no_trace_in_parameters_and_moments(
     assert digests(folder / "12") == undisturbed[1]
 
 
-def test_a_kill_leaves_no_trace_in_what_balances_experts(
+def test_a_kill_leaves_no_trace_in_a_model_of_experts_and_every_part(
     run: Run,
     tiny: ModelConfig,
     dozen: TrainConfig,
@@ -217,7 +217,17 @@ def test_a_kill_leaves_no_trace_in_what_balances_experts(
     compilations: Path,
 ) -> None:
     moe = {"num_experts": 4, "top_k": 2, "expert_dim": 8, "capacity_factor": 1.0}
-    mixed = ModelConfig.model_validate(tiny.model_dump() | {"intermediate_dim": None, "moe": moe})
+    parts = {
+        "layer_pattern": ["window", "linear"],
+        "sliding_window": 5,
+        "gated_norm": 4,
+        "attention_gate": True,
+        "exclusive_attention": True,
+        "rope_fraction": 0.5,
+        "short_convolution": 4,
+    }
+    shape = tiny.model_dump() | {"intermediate_dim": None, "moe": moe} | parts
+    mixed = ModelConfig.model_validate(shape)
     metrics = list(run(tmp_path / "whole", decoder=Decoder(mixed)))
     assert all((m.max_load or 0) > 1 and (m.dropped or 0) > 0 for m in metrics)
     folder, death = tmp_path / "killed", ("computing", "7")

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine.config import flops, memory
-from engine.config.schema import MeshConfig, ModelConfig
+from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from engine.config.shapes import shapes
 
 SMALL = {
@@ -155,12 +155,52 @@ def test_a_linear_layer_costs_the_same_at_every_length() -> None:
 
 # ── Large models ─────────────────────────────────────────────────────────────────────────────
 
-TRAIN_TOKENS = 18_000_000_000_000
+# Marin's Harrier as its issue 8435 describes it, but for the six key heads of its nope layers; it
+# counts active parameters without the embeddings and norms.
+HARRIER = ModelConfig.model_validate(
+    {
+        "hidden_dim": 6144,
+        "num_layers": 48,
+        "num_heads": 48,
+        "num_kv_heads": 12,
+        "head_dim": 128,
+        "seq_len": 4096,
+        "vocab_size": 128_256,
+        "qk_norm": "rms",
+        "sliding_window": 2048,
+        "layer_pattern": EVERY_FOURTH,
+        "rope_fraction": 0.5,
+        "attention_gate": True,
+        "exclusive_attention": True,
+        "gated_norm": 128,
+        "short_convolution": 4,
+        "moe": {
+            "num_experts": 384, "top_k": 8, "expert_dim": 3072, "latent_dim": 3072,
+            "shared_dim": 6144, "weight_sum": 2.5,
+        },
+    }
+)  # fmt: skip
+
+
+def test_harrier_of_535_billion_of_which_23_are_active_is_counted_and_cut() -> None:
+    assert flops.parameters(HARRIER) == pytest.approx(535.3e9, rel=1e-3)
+    active = flops.parameters(HARRIER, active=True) - 2 * 6144 * 128_256
+    assert active == pytest.approx(22.76e9, rel=0.01)
+    # Three times as much for training on 18T tokens is 2.70e24, as its issue says.
+    assert flops.model_flops(HARRIER, 18_000_000_000_000) == pytest.approx(2.70e24, rel=0.05)
+    train = TrainConfig(train_batch_size=128, num_train_steps=9, learning_rate=0.01)
+    held = {
+        e: memory.footprint(
+            HARRIER, train, ComputeConfig(mesh=MeshConfig(fsdp=2, expert=e)), "gpu"
+        ).parameters
+        for e in (8, 64)
+    }
+    of_experts = 4 * 48 * 3 * 3072 * 3072 * 384
+    assert held[8] - held[64] == of_experts // 16 - of_experts // 128
+    assert not memory.misfits(MeshConfig(fsdp=2, expert=64), model=HARRIER, train=train)
 
 
 def test_what_long_contexts_hold_grows_with_their_length_and_not_its_square() -> None:
-    from engine.config.schema import ComputeConfig, TrainConfig
-
     train = TrainConfig(train_batch_size=1, num_train_steps=9, learning_rate=0.1)
 
     def kept(S: int, **changes: Any) -> int:
