@@ -100,6 +100,8 @@ def draw(entry: Entry, run: record.Run | None, look: Look, store: Store) -> Draw
             "review": None,
             "strip": executions.strip,
             "knobs": executions.knobs,
+            "studies": list,  # they come with the result
+            "study_chart": None,
             "scored_on": scored_on,
         }
     else:
@@ -110,7 +112,7 @@ def draw(entry: Entry, run: record.Run | None, look: Look, store: Store) -> Draw
         facts = {
             "run": run,
             "name": name,
-            "config": runs.config(entry.plan, run.arm),
+            "config": runs.config(entry.plan, run),
             "nodes": partial(provenance_drawn.of_run, entry, run),
             "drawing": provenance_drawn.drawing,
             "log": lambda: told["log"],

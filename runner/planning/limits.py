@@ -16,6 +16,7 @@ TIMES = 4  # multiple of the expected time
 # Steps that are fast or have an estimate.
 COUNTED = ("train", "tune", "tokenize", "conversations", "evaluate", "generate", "benchmark")
 LEAST = 3600.0  # seconds
+TRIAL = 30.0  # seconds, with which each trial of a search may begin and end
 
 
 def largest(plan: Plan) -> Resources:
@@ -31,7 +32,9 @@ def largest(plan: Plan) -> Resources:
 
 def limit_seconds(plan: Plan, hours_without_estimate: float) -> float:
     """Seconds after which the plan's execution is stopped, all its attempts together."""
-    limit = max(LEAST, TIMES * plan.cost.seconds[1])
+    searches = (step.config["search"] for step in plan.steps.values() if step.do == "tune")
+    trials = sum(search["trials"] for search in searches)
+    limit = max(LEAST, TIMES * plan.cost.seconds[1] + TRIAL * trials)
     ceiling = ceiling_seconds(plan)
     counted = all(step.do in COUNTED and not step.own for step in plan.steps.values())
     if plan.cost.uncounted or not counted:

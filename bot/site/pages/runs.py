@@ -56,7 +56,7 @@ def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
         name=name,
         chart=partial(curves.of_run, entry, run),
         validation=partial(validation_curves.of_run, entry, run),
-        config=config(entry.plan, run.arm),
+        config=config(entry.plan, run),
         nodes=partial(provenance_drawn.of_run, entry, run),
         drawing=provenance_drawn.drawing,
         log=partial(log_of, store, entry, run),
@@ -96,16 +96,17 @@ def _script(whole: Callable[[], Entry], at: int) -> str:
             "model FLOPs": run.model_flops,
             "tokens a second": run.tokens_per_second,
         },
-        "config": {key: _plain(value) for key, value in config(entry.plan, run.arm).items()},
+        "config": {key: _plain(value) for key, value in config(entry.plan, run).items()},
     }
     return curves.of_run(entry, run).source(run=told)
 
 
-def config(plan: record.Plan, arm: str) -> dict[str, Any]:
-    """All settings of an arm's training, on one level."""
+def config(plan: record.Plan, run: record.Run) -> dict[str, Any]:
+    """All settings of a run's training, on one level; tuned ones as its search found them."""
     data = plan.data
     return {
-        **executions.knobs_of(plan.arms[arm], mode="json"),
+        **executions.knobs_of(plan.arms[run.arm], mode="json"),
+        **(run.tuned.settings if run.tuned else {}),
         **({"text": data.source, "tokenizer": data.tokenizer} if data else {}),
         "device": f"{plan.resources.count} × {plan.resources.kind}",
     }

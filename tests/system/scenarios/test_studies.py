@@ -99,4 +99,5 @@ def test_a_search_for_settings_is_answered_with_its_trials(
     assert "| `fast` | \\{learning\\_rate: 0.003, weight\\_decay: 0.1\\} | 2 |" in said
     page, found = page_of(lab, tmp_path / "site")
     assert "the budget is spent" in page.text
+    assert "learning_rate 0.003" in Page(*(tmp_path / "site/runs").glob("*.fast.s0.html")).text
     assert found["arms"]["slow"]["trials"][0]["seed"] == 100  # type: ignore[index]
