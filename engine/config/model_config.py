@@ -90,6 +90,13 @@ class ModelConfig(Config):
     rope_theta: float = Field(default=10_000.0, gt=1, description="base of the rotary positions")
     norm_epsilon: float = Field(default=1e-5, gt=0, description="of every RMS norm")
     # Old records have none of the keys below.
+    init: Literal["gpt2", "marin", "mup"] = Field(
+        default="gpt2",
+        exclude_if=lambda name: name == "gpt2",
+        description="how large weights begin: gpt2 (0.02, and less with depth for what writes to "
+        "the stream), marin (0.5/√hidden_dim) or mup (1/√in; 1 for the embedding, 1/in for the "
+        "output), which suits rates that carry over from width to width",
+    )
     layer_pattern: tuple[LayerKind, ...] = Field(
         default=(),
         strict=False,  # YAML and JSON have lists
@@ -221,6 +228,16 @@ class ModelConfig(Config):
                 f"nothing; make it at most {seq_len}, or remove it"
             )
         return window
+
+    @field_validator("init")
+    @classmethod
+    def _output_is_its_own(cls, init: str, info: ValidationInfo) -> str:
+        if init == "mup" and info.data.get("tie_word_embeddings"):
+            raise refusal(
+                "init mup begins with another size for the embedding than for the output matrix, "
+                "and tie_word_embeddings makes them one; remove one of the two"
+            )
+        return init
 
     @field_validator("layer_pattern")
     @classmethod

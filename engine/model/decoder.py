@@ -30,6 +30,7 @@ from engine.config.schema import ComputeConfig, LayerKind, ModelConfig
 from engine.config.shapes import stack
 from engine.model import layers, parts
 from engine.model.attention import attend
+from engine.model.initialisation import sized
 from engine.model.mesh import ROWS, constrain, platform
 from engine.model.parts import rms_norm as rms_norm
 from engine.model.parts import rotate as rotate
@@ -250,12 +251,14 @@ class Decoder:
 
         Gains are 1. Weights have a normal distribution with standard deviation 0.02, cut at two
         standard deviations. Those that write to the residual stream (o_proj and down_proj) are
-        scaled by 1/√(2 · num_layers), so that its variance does not grow with depth (GPT-2).
+        scaled by 1/√(2 · num_layers), so that its variance does not grow with depth (GPT-2). The
+        configuration may name another initialisation, of other sizes (`initialisation`).
         """
         ends_key, blocks_key = jax.random.split(key)
 
         def draw(decoder: Decoder, module: Part, key: jax.Array) -> Params:
-            return nnx.to_pure_dict(nnx.state(module(decoder, nnx.Rngs(params=key))))
+            state = nnx.state(module(decoder, nnx.Rngs(params=key)))
+            return nnx.to_pure_dict(state, extract_fn=lambda x: sized(self.config, x))
 
         keys = jax.random.split(blocks_key, self.config.num_layers)
         stacks = {}
@@ -387,7 +390,7 @@ def weights(rngs: nnx.Rngs, role: Role, shape: tuple[int, ...], std: float = INI
     """Draw a matrix, or one for each expert, as `Decoder.init` describes."""
     # JAX cuts truncated_normal at ±2 but does not rescale it: its standard deviation is 0.88.
     drawn = jax.random.truncated_normal(rngs.params(), -2, 2, shape, jnp.float32)
-    return nnx.Param(std * drawn, role=role)
+    return nnx.Param(std * drawn, role=role, std=std)
 
 
 def into_stream(config: ModelConfig) -> float:

@@ -62,14 +62,18 @@ def swiglu(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) ->
 
 
 def by_hand(config: ModelConfig, layer: Params, x: np.ndarray) -> np.ndarray:
-    moe, y = config.moe, np.zeros_like(x)
+    moe = config.moe
     assert moe
+    inner = x @ layer["latent_down_proj"] if moe.latent_dim else x
+    y = np.zeros_like(inner)
     for t, logits in enumerate(x @ layer["router"]):
         chosen = np.argsort(-(logits + layer["bias"]))[: moe.top_k]
         weights = 1 / (1 + np.exp(-logits[chosen]))
         for e, weight in zip(chosen, moe.weight_sum * weights / weights.sum(), strict=True):
             matrices = (layer[name][e] for name in ("gate_proj", "up_proj", "down_proj"))
-            y[t] += weight * swiglu(x[t], *matrices)
+            y[t] += weight * swiglu(inner[t], *matrices)
+    if moe.latent_dim:
+        y = y @ layer["latent_up_proj"]
     if moe.shared_dim:
         y += swiglu(x, *(layer["shared"][n] for n in ("gate_proj", "up_proj", "down_proj")))
     return y
@@ -82,6 +86,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "none shared": {"shared_dim": 0},
     "seven": {"num_experts": 7, "top_k": 3},
     "more experts than rows of a block": {"num_experts": 200},
+    "in a latent space": {"latent_dim": 6},
 }
 
 
@@ -105,11 +110,13 @@ def gradients(config: ModelConfig, how: str, x: np.ndarray) -> Any:
     return {name: x for name, x in found.items() if name not in states}, of_x
 
 
-def test_the_gradient_is_the_slope() -> None:
-    config, x = mixed(), inputs().astype(np.float64)
+@pytest.mark.parametrize("latent", [None, 6])
+def test_the_gradient_is_the_slope(latent: int | None) -> None:
+    config, x = mixed({"latent_dim": latent}), inputs().astype(np.float64)
     (found, of_x), layer = gradients(config, "blocks", inputs()), drawn(config)
     random = np.random.default_rng(5)
-    for name in ("router", "gate_proj", "up_proj", "down_proj", "x"):
+    projections = ("latent_down_proj", "latent_up_proj") if latent else ()
+    for name in ("router", "gate_proj", "up_proj", "down_proj", *projections, "x"):
         at = x if name == "x" else layer[name]
         way = 1e-5 * random.normal(0, 1, at.shape)  # no other expert is chosen on it
 
@@ -325,9 +332,10 @@ def test_a_mixture_scores_and_generates_the_same_whatever_is_beside_it() -> None
         np.testing.assert_allclose(again.logprobs, one.logprobs, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("latent", [None, 6])
 @pytest.mark.parametrize("layers", ["unroll", "scan"])
-def test_the_trace_gives_the_flops_of_the_formula(layers: Any) -> None:
-    config = mixed()
+def test_the_trace_gives_the_flops_of_the_formula(layers: Any, latent: int | None) -> None:
+    config = mixed({"latent_dim": latent})
     compute = ComputeConfig(attention="reference", layers=layers, experts="ragged")
     found = traced_flops.forward_flops_per_token(Decoder(config, compute))
     assert found == flops.forward_flops_per_token(config)
@@ -336,9 +344,11 @@ def test_the_trace_gives_the_flops_of_the_formula(layers: Any) -> None:
     assert found < traced_flops.forward_flops_per_token(padded, rows=64) < 2 * found
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muonh", "soap"])
-def test_parameters_and_moments_are_counted_to_the_byte(optimizer: Any) -> None:
-    config = mixed()
+@pytest.mark.parametrize(
+    ("optimizer", "latent"), [("adamw", None), ("muonh", None), ("soap", None), ("soap", 6)]
+)
+def test_parameters_and_moments_are_counted_to_the_byte(optimizer: Any, latent: int | None) -> None:
+    config = mixed({"latent_dim": latent})
     train = TrainConfig(
         train_batch_size=4, num_train_steps=9, learning_rate=0.1, optimizer=optimizer
     )

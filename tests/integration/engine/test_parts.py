@@ -186,6 +186,27 @@ def test_a_part_that_begins_as_nothing_begins_as_the_plain_model(name: str) -> N
     np.testing.assert_allclose(*logits, atol=1e-6)
 
 
+@pytest.mark.parametrize("init", ["marin", "mup"])
+def test_a_named_initialisation_draws_the_same_numbers_in_other_sizes(init: str) -> None:
+    moe = {"num_experts": 4, "top_k": 2, "expert_dim": 8, "latent_dim": 6, "shared_dim": 5}
+    changes = EVERY | {"moe": moe, "intermediate_dim": None}
+    plain, other = (
+        leaves(Decoder(shaped(**changes | of)).init(jax.random.key(0)))
+        for of in ({}, {"init": init})
+    )
+    roles = leaves(Decoder(shaped(**changes)).roles())
+    for path, role in roles.items():
+        x, y = np.asarray(plain[path]), np.asarray(other[path])
+        drawn_as_gain = path.rpartition("/")[2] in ("rate", "decay")
+        if role in ("gain", "state") and not drawn_as_gain:
+            np.testing.assert_array_equal(x, y)
+            continue
+        np.testing.assert_allclose(y / y.std(), x / x.std(), rtol=1e-4, atol=1e-4)
+        size = {"embedding": 1, "head": 1 / 16}.get(role, x.shape[-2] ** -0.5)
+        expected = 0.88 * (size if init == "mup" else 0.5 / 16**0.5)
+        assert y.std() == pytest.approx(expected, rel=0.35), path
+
+
 # ── However it is run ────────────────────────────────────────────────────────────────────────
 
 
@@ -333,7 +354,11 @@ def test_a_context_twice_as_long_needs_twice_the_memory(
 
 # ── On a mesh ────────────────────────────────────────────────────────────────────────────────
 
-WITH_EXPERTS = EVERY | {"head_dim": 8, "intermediate_dim": None, "moe": on_devices.MOE}
+WITH_EXPERTS = EVERY | {
+    "head_dim": 8,
+    "intermediate_dim": None,
+    "moe": on_devices.MOE | {"latent_dim": 8},
+}
 WITH_EXPERTS |= {"layer_pattern": ["window", "linear"], "num_layers": 3}
 
 

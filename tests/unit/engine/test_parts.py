@@ -56,6 +56,7 @@ def windows(**changes: Any) -> ModelConfig:
         ({"layer_pattern": ["windows"]}, "'full', 'window', 'nope' or 'linear'"),
         ({"sliding_window": 49, "layer_pattern": EVERY_FOURTH}, "is longer than seq_len 48"),
         ({"short_convolution": 0}, "greater than 0"),
+        ({"init": "mup", "tie_word_embeddings": True}, "makes them one; remove one of the two"),
         ({"gated_norm": 0}, "greater than 0"),
     ],
 )  # fmt: skip
