@@ -25,6 +25,7 @@ TUNABLE = (
     *("learning_rate", "adam_learning_rate", "weight_decay", "momentum", "beta1", "beta2"),
     *("epsilon", "max_grad_norm", "z_loss_weight", "ema_decay", "warmup", "decay"),
 )
+DIGITS = 10  # significant digits of a multiple
 FEWEST_SEEDS = 2  # of trials: one has no noise
 ON_ONE = "trials train on one device so far; write `count: 1`"
 TUNED = "tuned.json"  # the output of the step
@@ -100,7 +101,9 @@ class Search(Config):
                     raise ValueError(f"the multiples of `{key}` lack 1, the arm's own; add it")
                 if own == 0:
                     raise ValueError(f"`{key}` is 0 here, as any multiple of it is; write `values`")
-                grid[key] = sorted(own if one == 1 else own * one for one in self.times[key])
+                grid[key] = sorted(
+                    own if one == 1 else float(f"{own * one:.{DIGITS}g}") for one in self.times[key]
+                )
             elif own in self.values[key]:
                 grid[key] = sorted(self.values[key])
             else:

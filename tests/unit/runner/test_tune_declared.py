@@ -8,6 +8,7 @@ from runner.lib.problems import BadExperiment
 from runner.planning import limits, planner, study_words, subset
 from runner.schema.record import Narrowing, Plan
 from runner.spec import declaration
+from runner.spec.tuning import Search
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
 FILE = "experiments/warm/experiment.yaml"
@@ -71,6 +72,11 @@ def test_an_arms_runs_change_with_its_search_and_not_with_its_name(folder: Path)
 
     assert train(TUNED, "fast") != train(TUNED.replace("trials: 12", "trials: 14"), "fast")
     assert train(TUNED, "fast") == train(TUNED.replace("  fast: {}", "  quick: {}"), "quick")
+
+
+def test_multiples_are_numbers_that_a_person_would_write() -> None:
+    search = Search(trials=4, seeds=(7, 8), times={"learning_rate": [3, 1, 0.1]})
+    assert search.space({"learning_rate": 0.003}).grid == {"learning_rate": [0.0003, 0.003, 0.009]}
 
 
 def test_an_arm_that_is_left_out_is_not_searched(folder: Path) -> None:
