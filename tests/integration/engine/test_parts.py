@@ -38,8 +38,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "two linear, one full": {"layer_pattern": ["linear", "linear", "full"]},
 }
 EVERY: dict[str, Any] = {
-    "num_layers": 7,
-    "layer_pattern": ["window", "linear", "linear"],
+    "num_layers": 5,
+    "layer_pattern": ["window", "linear"],
     "last_layer": "nope",
     "sliding_window": 5,
     "gated_norm": 8,
@@ -191,7 +191,7 @@ def test_a_named_initialisation_draws_the_same_numbers_in_other_sizes(init: str)
     moe = {"num_experts": 4, "top_k": 2, "expert_dim": 8, "latent_dim": 6, "shared_dim": 5}
     changes = EVERY | {"moe": moe, "intermediate_dim": None}
     plain, other = (
-        leaves(Decoder(shaped(**changes | of)).init(jax.random.key(0)))
+        leaves(jax.jit(Decoder(shaped(**changes | of)).init)(jax.random.key(0)))
         for of in ({}, {"init": init})
     )
     roles = leaves(Decoder(shaped(**changes)).roles())
@@ -210,7 +210,9 @@ def test_a_named_initialisation_draws_the_same_numbers_in_other_sizes(init: str)
 # ── However it is run ────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("name", ["windows", "two linear, one full", "every part"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("two linear, one full", marks=pytest.mark.slow), "every part"]
+)
 def test_loops_and_remat_change_no_figure(name: str) -> None:
     model = shaped(**PARTS[name])
     params = drawn(Decoder(model))
@@ -220,9 +222,9 @@ def test_loops_and_remat_change_no_figure(name: str) -> None:
         return jax.jit(jax.grad(lambda p: jnp.sum(decoder.logits(p, TOKENS) ** 2)))(params)
 
     plain = gradients(layers="unroll")
-    for compute in ({"layers": "scan"}, {"layers": "scan", "remat": "block"}):
-        for a, b in zip(*map(jax.tree.leaves, (gradients(**compute), plain)), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * float(jnp.abs(b).max() + 1))
+    looped = gradients(layers="scan", remat="block")
+    for a, b in zip(*map(jax.tree.leaves, (looped, plain)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * float(jnp.abs(b).max() + 1))
 
 
 @pytest.mark.parametrize("moe", [False, True])
@@ -254,9 +256,9 @@ def test_a_packed_document_is_read_as_if_it_were_alone() -> None:
 
 def test_in_half_precision_only_rounding_changes() -> None:
     model = shaped(**EVERY)
-    params = Decoder(model).init(jax.random.key(1))
+    params = jax.tree.map(lambda x: 0.5 * x, drawn(Decoder(model)))
     full, half = (
-        Decoder(model, ComputeConfig(dtype=dtype)).logits(params, TOKENS)
+        jax.jit(Decoder(model, ComputeConfig(dtype=dtype)).logits)(params, TOKENS)
         for dtype in ("float32", "bfloat16")
     )
     assert np.abs(full - half).max() < 0.05 * np.abs(full).max()
@@ -359,7 +361,7 @@ WITH_EXPERTS = EVERY | {
     "intermediate_dim": None,
     "moe": on_devices.MOE | {"latent_dim": 8},
 }
-WITH_EXPERTS |= {"layer_pattern": ["window", "linear"], "num_layers": 3}
+WITH_EXPERTS |= {"num_layers": 3}
 
 
 @pytest.mark.parametrize(
