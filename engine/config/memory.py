@@ -162,6 +162,15 @@ def footprint(
 
     and blocks of a CPU are padded, so that K·(D, F of an expert) counts one and a half times.
 
+    Parts of a block keep per token what follows, with a norm's gate of rank r, and in a linear
+    layer, which has no keys and probabilities, chunks of C positions:
+
+        2·a·(3·D + 3·r / t)     gated_norm
+        2·4·H·h / t             attention_gate or exclusive_attention
+        a·(2·D + K·h / t)       short_convolution
+        4·H·(24·h + 10·C + h²/C) / t    a linear layer: what is convolved, chunks, states
+        2·a·D'                  experts of a latent_dim D', which takes the place of D above
+
     and per block its joined matrices once more, a · (q, k, v, gate, up)/t, and for the current
     block half as much again for its gradients. With `remat: block` it keeps a·D per token for each
     block, and the rest only for the current block. (XLA's CPU compiler keeps everything also with
