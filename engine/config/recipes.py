@@ -3,12 +3,13 @@ may leave out. A key that the declaration names wins. Each recipe is one public 
 source.
 
 In the formulas, d is hidden_dim, B the tokens of a step (with phases: of the first one), T the
-tokens of the run."""
+tokens of the run, with all its phases."""
 
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.config.phases import BatchSizes
 from engine.config.train_config import HYPERBALL, ONE_RATE
 
 Section = dict[str, Any]
@@ -17,7 +18,8 @@ Section = dict[str, Any]
 def delphi(d: int, B: float, T: float) -> tuple[Section, Section]:
     """Marin's Delphi (`experiments/scaling_law_sweeps/completed_adamh.py`, 2026;
     openathena.ai/blog/delphi): AdamH, with rates that fall with the horizon. Fitted at B0 = 64
-    windows of 4,096 tokens and T0 = 2.5 billion tokens; the layers are those of its sweep."""
+    windows of 4,096 tokens and T0 = 2.5 billion tokens, and capped at 0.01; the layers are those of
+    its sweep."""
     many, longer = B / (64 * 4096), 2.5e9 / T
     ratio = many * longer
     model = {
@@ -28,8 +30,8 @@ def delphi(d: int, B: float, T: float) -> tuple[Section, Section]:
     }
     train = {
         "optimizer": "adamh",
-        "learning_rate": 0.00630 * math.sqrt(many) * longer**0.3,
-        "adam_learning_rate": 0.000656 * math.sqrt(ratio),
+        "learning_rate": min(0.01, 0.00630 * math.sqrt(many) * longer**0.3),
+        "adam_learning_rate": min(0.01, 0.000656 * math.sqrt(ratio)),
         "beta1": 0.9,
         "beta2": _between(0.9, 0.9999**many, 0.9999),
         "epsilon": 1.85e-8 / math.sqrt(ratio),
@@ -45,20 +47,26 @@ def delphi(d: int, B: float, T: float) -> tuple[Section, Section]:
 def marin_moe(d: int, B: float, T: float) -> tuple[Section, Section]:
     """Marin's mixture of experts (`experiments/grug/moe/heuristic`, its issue #5951, a fit with R²
     0.996): MuonH, 256 experts of about half the width of which a token goes through 4, and one of
-    the whole width that all go through. Gradients are not clipped."""
-    adam = 0.06602 * T**-0.395 * d**-0.150 * math.sqrt(B)
+    the whole width that all go through. Gradients are not clipped, rates are capped at 0.05. Its
+    windows of 2,048 and the factor 1.3 on queries are left out; gates and half RoPE are keys of
+    their own."""
+    adam = min(0.05, 0.06602 * T**-0.395 * d**-0.150 * math.sqrt(B))
     experts = {
         "num_experts": 256,
         "top_k": 4,
-        "expert_dim": 128 * max(1, round(d / 2 / 128)),
+        "expert_dim": 128 * math.ceil(d / 2 / 128),
         "shared_dim": d,
         "weight_sum": 2.5,
         "capacity_factor": 1.0,
     }
-    model = {**_layers(d), **_heads(d, groups=4), "moe": experts, "qk_norm": "rms"}
+    model = {
+        **_layers(d),
+        **_heads(d, groups=4),
+        **{"moe": experts, "qk_norm": "rms", "init": "marin"},
+    }
     train = {
         "optimizer": "muonh",
-        "learning_rate": 13 / 3 * adam,
+        "learning_rate": min(0.05, 13 / 3 * adam),
         "adam_learning_rate": adam,
         "beta1": 0.9062,
         "beta2": _between(0.95, 0.999 ** (B / 131_072), 0.9999),
@@ -95,9 +103,9 @@ def marin_8b(d: int, B: float, T: float) -> tuple[Section, Section]:  # noqa: AR
 
 
 def marin_32b(d: int, B: float, T: float) -> tuple[Section, Section]:
-    """Marin's 32B (`docs/reports/marin-32b-retro.md`), with all its guards against spikes, and the
-    normed queries and keys that cured them. Its one rate of 0.0007 was for 32 Mi tokens; it is
-    scaled with the root of the batch."""
+    """Marin's 32B (`docs/reports/marin-32b-retro.md`), with its guards against spikes (updates are
+    compared with the last 64, not 128), and the normed queries and keys that cured them. Its one
+    rate of 0.0007 was for 32 Mi tokens; it is scaled with the root of the batch."""
     model, train = marin_8b(d, B, T)
     guards = {
         "learning_rate": 7e-4 * math.sqrt(B / 2**25),
@@ -106,7 +114,11 @@ def marin_32b(d: int, B: float, T: float) -> tuple[Section, Section]:
         "on_bad_step": "skip",
         "decay": 0.4,
     }
-    return {**model, "num_layers": max(1, round(d / 80)), "qk_norm": "learned"}, {**train, **guards}
+    shape = {
+        **{"num_layers": max(1, round(d / 80)), "intermediate_dim": max(1, 27 * d // 5)},
+        **{**_heads(d, groups=5), "qk_norm": "learned"},
+    }
+    return {**model, **shape}, {**train, **guards}
 
 
 RECIPES: Mapping[str, Callable[[int, float, float], tuple[Section, Section]]] = {
@@ -129,17 +141,20 @@ def filled(config: Mapping[str, Any]) -> Section:
         return dict(config)
     d, seq_len = _number(model.get("hidden_dim")), _number(model.get("seq_len"))
     B = _number(train.get("train_batch_size")) * seq_len
-    shape, how = recipe(d, B, B * _number(train.get("num_train_steps")))
+    shape, how = recipe(d, B, _windows(train) * seq_len)
     if own.get("model") or {"size", "depth"} & model.keys():
         shape = {}  # it is told already
     for one, other in (("moe", "intermediate_dim"), ("intermediate_dim", "moe")):
         if model.get(one):
             shape.pop(other, None)
+    if "num_heads" in model:
+        shape.pop("num_kv_heads", None)
     optimizer, schedule = train.get("optimizer"), train.get("lr_schedule")
     if optimizer in ONE_RATE:
         how.pop("adam_learning_rate", None)
     if optimizer in HYPERBALL:
         how.pop("weight_decay", None)
+        how.pop("max_update_sigma", None)
     if schedule not in (None, "wsd"):
         how.pop("decay", None)
     if schedule == "constant":
@@ -157,14 +172,29 @@ def _layers(d: int) -> Section:
 
 
 def _heads(d: int, groups: int) -> Section:
-    """Heads of 128 (narrower ones if d is no multiple), so many of which share keys and values."""
+    """Heads of 128 (narrower ones if d is no multiple), at least so many of which share keys and
+    values."""
     size = next(size for size in (128, 64, 32, 16, 8, 4, 2, d) if d % size == 0)
     heads = d // size
-    return {"num_heads": heads, "num_kv_heads": heads // math.gcd(heads, groups)}
+    most = max(1, heads // groups)
+    shared = max(count for count in range(1, most + 1) if heads % count == 0)
+    return {"num_heads": heads, "num_kv_heads": shared}
 
 
 def _between(low: float, x: float, high: float) -> float:
     return min(max(x, low), high)
+
+
+def _windows(train: Mapping[str, Any]) -> int:
+    """The windows of the whole run."""
+    steps = _number(train.get("num_train_steps"))
+    phases = train.get("phases")
+    grows = isinstance(phases, list) and all(isinstance(one, Mapping) for one in phases)
+    named = [one for one in phases if "train_batch_size" in one] if grows else []  # type: ignore[union-attr]
+    turns = {_number(one.get("at")): _number(one["train_batch_size"]) for one in named}
+    first = {"train_batch_size": _number(train.get("train_batch_size"))}
+    later = [{"at": at, "train_batch_size": size} for at, size in sorted(turns.items())]
+    return BatchSizes.of({**first, "phases": later}).until(steps)
 
 
 def _number(value: object) -> int:

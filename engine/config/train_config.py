@@ -38,7 +38,8 @@ class TrainConfig(Config):
         default=None,
         exclude=True,
         description="what fills in the keys that are left out, here and in `model`, from "
-        "hidden_dim, batch and steps: a public run or fit, by its name. The plan shows all values",
+        "hidden_dim, batch and steps: a public run or fit, by its name. `regatta plan --json` "
+        "shows all values",
     )
     optimizer: Literal["adamw", "nadamw", "adamc", "lion", "soap", "muon", "adamh", "muonh"] = (
         Field(
@@ -83,8 +84,8 @@ class TrainConfig(Config):
     weight_decay: Annotated[float, Field(ge=0)] = Field(
         default=None,
         validate_default=True,
-        description="decoupled, on every weight but the gains of the norms; 0.1 if left out, and "
-        "0 for adamh and muonh, which keep norms",
+        description="decoupled, on every weight but gains (of norms, gates of heads, "
+        "convolutions); 0.1 if left out, and 0 for adamh and muonh, which keep norms",
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None,
@@ -208,6 +209,16 @@ class TrainConfig(Config):
             raise refusal(
                 f"{info.field_name} {sigma} compares with the last {GUARD_WINDOW} good steps, and "
                 f"the run has only {steps} steps; remove it or train longer"
+            )
+        return sigma
+
+    @field_validator("max_update_sigma")
+    @classmethod
+    def _updates_have_a_length(cls, sigma: float | None, info: ValidationInfo) -> float | None:
+        if sigma is not None and (name := info.data.get("optimizer")) in HYPERBALL:
+            raise refusal(
+                f"max_update_sigma {sigma} has nothing to do under optimizer {name}, which moves "
+                "each matrix by a set share of its norm; remove it"
             )
         return sigma
 

@@ -200,7 +200,7 @@ def _decay_with_the_rate(decay: float, roles: Any) -> optax.GradientTransformati
 
     def update(directions: Any, state: Any, params: Any, *, rates: Rates) -> tuple[Any, Any]:
         def decayed(role: str, u: jax.Array, p: jax.Array) -> jax.Array:
-            share = {"gain": 0.0, "head": 1.0}.get(role, rates.height)
+            share = {"gain": 0.0, "state": 0.0, "head": 1.0}.get(role, rates.height)
             return u + decay * share * p
 
         return jax.tree.map(decayed, roles, directions, params), state
@@ -231,9 +231,10 @@ class UpdateNorms(NamedTuple):
 
 def _not_far_above_the_last(sigma: float) -> optax.GradientTransformationExtraArgs:
     """Scales an update down to the mean norm of the last GUARD_WINDOW ones plus so many of their
-    standard deviations, once there are so many. Norms are global, after this, and counted as if
-    the rate were at its peak, so that a schedule does not look like a spike. Marin's 32B run did
-    so with 2 deviations of the last 128."""
+    standard deviations, once there are so many. Norms are global, as they were before they were
+    scaled, and divided by the rate, so that neither a schedule nor a phase looks like a spike.
+    Marin's 32B run did so with 2 deviations of the last 128 (Levanter's
+    `clip_update_by_historical_norm`)."""
 
     def begin(_: Any) -> UpdateNorms:
         return UpdateNorms(jnp.zeros(GUARD_WINDOW), jnp.zeros((), jnp.int32))
@@ -242,11 +243,11 @@ def _not_far_above_the_last(sigma: float) -> optax.GradientTransformationExtraAr
         updates: Any, state: UpdateNorms, _: Any = None, *, rates: Rates
     ) -> tuple[Any, UpdateNorms]:
         norms_W, steps = state
-        norm = optax.tree.norm(updates) / jnp.maximum(rates.height, TINY)
+        norm = optax.tree.norm(updates) / jnp.maximum(rates.matrix, TINY)
         most = jnp.mean(norms_W) + sigma * jnp.std(norms_W)
         kept = jnp.where(steps < GUARD_WINDOW, norm, jnp.minimum(norm, most))
         factor = kept / jnp.maximum(norm, TINY)
-        norms_W = norms_W.at[steps % GUARD_WINDOW].set(kept)
+        norms_W = norms_W.at[steps % GUARD_WINDOW].set(norm)
         return jax.tree.map(lambda u: u * factor, updates), UpdateNorms(norms_W, steps + 1)
 
     return optax.GradientTransformationExtraArgs(begin, update)

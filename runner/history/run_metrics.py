@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import harmonic_mean
 
 from engine.config.schema import BatchSizes
 from runner.history.progress_left import scratch_of
@@ -41,6 +42,12 @@ class Curve:
         """The newest speed; None before there is one."""
         speeds = (line.tokens_per_second for line in reversed(self.lines))
         return next(filter(None, speeds), None)
+
+    @property
+    def mean_tokens_per_second(self) -> float | None:
+        """The speed over all steps that have one: of so many tokens, in all their time."""
+        speeds = [line.tokens_per_second for line in self.lines if line.tokens_per_second]
+        return harmonic_mean(speeds) if speeds else None
 
 
 def curve(

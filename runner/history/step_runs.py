@@ -102,7 +102,7 @@ def runs(
             validation=_to_the_end(curves.get(name, ()), steps, also.get(name, {})) if made else (),
             curve=thinned(_losses(points) if made else noted.losses),
             skipped=sum(line.skipped for line in points or noted.lines),
-            tokens_per_second=noted.tokens_per_second,
+            tokens_per_second=noted.mean_tokens_per_second,
             tuned=searches.get(next(iter(plan.steps[name].inputs.get(SETTINGS, ())), "")),
         )
     return found, refused

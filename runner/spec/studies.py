@@ -166,6 +166,10 @@ class Isoflop(BaseModel):
         if "num_train_steps" in base.arm.train:
             words = "it follows from the budgets of `isoflop`; take it out"
             yield ("train", "num_train_steps"), words
+        phases = [one.train.get("phases") for one in (base.arm, *self.sizes.values())]
+        if any("train_batch_size" in str(one) for one in phases):
+            words = "a budget counts one batch, and a phase changes train_batch_size; take that out"
+            yield ("isoflop", "budgets"), words
         runs = self._runs(base)
         for number, budget in enumerate(self.budgets):
             left = [size for of, size, _ in runs if of == budget]

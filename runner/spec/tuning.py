@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
+from engine.config.phases import SCHEDULE
 from engine.config.schema import Config, Count, TrainConfig, refusal
 from runner.lib.problems import Said, near
 from runner.lib.search import Space
@@ -101,9 +102,9 @@ class Search(Config):
                     raise ValueError(f"the multiples of `{key}` lack 1, the arm's own; add it")
                 if own == 0:
                     raise ValueError(f"`{key}` is 0 here, as any multiple of it is; write `values`")
-                grid[key] = sorted(
-                    own if one == 1 else float(f"{own * one:.{DIGITS}g}") for one in self.times[key]
-                )
+                grid[key] = sorted(_multiple(own, one) for one in self.times[key])
+                if len(set(grid[key])) < len(grid[key]):
+                    raise ValueError(f"two multiples of `{key}` {own} are the same number of steps")
             elif own in self.values[key]:
                 grid[key] = sorted(self.values[key])
             else:
@@ -124,10 +125,14 @@ class Search(Config):
             space = self.space(known)
         except ValueError as error:
             return str(error)
+        if any(phase.schedule for phase in train.phases):
+            for key in self.keys:
+                if key in SCHEDULE:
+                    return f"`{key}` is tuned, and a phase begins another schedule; remove one"
         for key, values in space.grid.items():
             for value in values:
                 try:
-                    TrainConfig.model_validate({**known, key: value})
+                    TrainConfig.model_validate(with_settings(known, {key: value}))
                 except ValidationError as error:
                     return f"`{key}: {value:g}` cannot be: {error.errors()[0]['msg']}"
         if self.trials < 2 * len(self.seeds):
@@ -136,6 +141,22 @@ class Search(Config):
                 f"{len(self.seeds)} seeds; write {space.one_round} or more"
             )
         return ""
+
+
+def with_settings(train: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A `train` section with tuned settings. A rate of Adam that is the learning rate stays so."""
+    one_rate = train.get("adam_learning_rate") == train.get("learning_rate")
+    follows = {}
+    if one_rate and "learning_rate" in settings:
+        follows = {"adam_learning_rate": settings["learning_rate"]}
+    return {**train, **follows, **settings}
+
+
+def _multiple(own: float, one: float) -> float:
+    """A multiple of an arm's own value; of whole steps, whole steps."""
+    if one == 1:
+        return own
+    return round(own * one) if isinstance(own, int) else float(f"{own * one:.{DIGITS}g}")
 
 
 def of_arm(node: str, tuned: tuple[str, ...]) -> tuple[tuple[str, ...], list[tuple[Path, str]]]:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -91,24 +92,27 @@ def do(job: Job, seconds: float, cache: Path) -> dict[str, Any]:
         if job.about:
             told = json.dumps({**job.about, "parts": parts, "cache": str(cache)})
             command = [sys.executable, "-m", "tests.bench.gpu_sides", told]
+        child = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | variables, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         try:
-            ended = subprocess.run(
-                command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True,
-                timeout=max(1, ends - time.monotonic()),
-            )  # fmt: skip
+            said, complained = child.communicate(timeout=max(1, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)  # its own children, too
+            child.communicate()
             return {"failed": f"not done after {seconds:.0f} seconds"}
-        lines = ended.stdout.strip().splitlines() or [""]
+        lines = said.strip().splitlines() or [""]
         if not job.about:
             return (
                 {"tests": lines[-1], "failed": lines[-20:]}
-                if ended.returncode
+                if child.returncode
                 else {"tests": lines[-1]}
             )
         try:
             found: dict[str, Any] = json.loads(lines[-1])
         except ValueError:
-            return {"failed": f"ended with {ended.returncode}: {ended.stderr[-500:]}"}
+            return {"failed": f"ended with {child.returncode}: {complained[-500:]}"}
         if found.get("memory") and 2 * parts * job.about["seq_len"] <= job.about["tokens"]:
             parts *= 2
             continue
@@ -138,9 +142,9 @@ def versions() -> dict[str, str]:
 
 
 def code() -> str:
-    """A digest of what is measured: the engine and the sides."""
+    """A digest of what is measured: the engine, the sides, and the versions of all packages."""
     files = [*(ROOT / "engine").rglob("*.py"), *(ROOT / "tests" / "bench").glob("*_sides.py")]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(json.dumps(versions()).encode())
     for path in sorted([*files, ROOT / "tests" / "bench" / "torch_model.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -211,7 +215,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=BUILD / "cache") as cache:
         for job in jobs(smoke, given.rounds):
             before = results["jobs"].get(job.name)
-            if before and before["code"] == told:
+            if before and before["code"] == told and "failed" not in before:
                 continue
             if lacks := missing(job.needs):
                 print(f"{job.name}: not measured, {', '.join(lacks)} is not here", flush=True)
@@ -219,7 +223,7 @@ def main() -> None:
             if (seconds := ends - time.monotonic()) < job.seconds:
                 left.append(job.name)
                 continue
-            found = do(job, seconds, Path(cache))
+            found = do(job, min(seconds, 2 * job.seconds), Path(cache))
             clocks = nvidia("clocks.sm,clocks.max.sm,temperature.gpu,power.draw")
             results["jobs"][job.name] = {**found, "clocks": clocks, "code": told}
             out.write_text(json.dumps(results, indent=1) + "\n")

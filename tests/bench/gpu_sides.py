@@ -16,6 +16,7 @@ next step is dispatched, but Levanter, whose Trainer is made so."""
 import itertools
 import json
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -241,7 +242,11 @@ def resume(job: Job) -> Facts:
             folder = str(Path(place, name))
             for death in (*deaths, ()):
                 command = [sys.executable, str(script), folder, *told, *death]
-                subprocess.run(command, check=not death, capture_output=True, timeout=300)
+                done = subprocess.run(command, capture_output=True, timeout=300)
+                if done.returncode != (-signal.SIGKILL if death else 0):
+                    raise RuntimeError(
+                        f"{name} ended with {done.returncode}: {done.stderr[-300:]!r}"
+                    )
             reader = checkpoint.ocp.StandardCheckpointer()
             kept = Path(folder, "12")
             ends.append([tree_sha256(reader.restore(kept / of)) for of in ("params", "rest")])

@@ -10,6 +10,7 @@ from engine.config.schema import TrainConfig
 from runner.lib import bounds, untrusted_files
 from runner.lib.own_code_errors import BadOwnCode
 from runner.schema.record import Tuned
+from runner.spec import tuning
 from runner.spec.step_types import SETTINGS
 from runner.spec.tuning import TUNABLE, TUNED
 
@@ -22,7 +23,7 @@ def with_settings(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Mapp
     try:
         data = untrusted_files.read(inputs[SETTINGS] / TUNED, bounds.MOST_KEPT)
         found = bounds.parse(Tuned, data or b"null").settings
-        train = {**config["train"], **found}
+        train = tuning.with_settings(config["train"], found)
         TrainConfig.model_validate(train)
     except (untrusted_files.Refused, ValidationError, ValueError) as error:
         raise BadOwnCode(f"{TUNED} cannot be read: {error}") from error

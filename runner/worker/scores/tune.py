@@ -18,7 +18,7 @@ from runner.lib import search
 from runner.lib.canonical_json import to_json
 from runner.lib.own_code_errors import BadOwnCode
 from runner.lib.search import At, Space
-from runner.spec.tuning import TUNED, Search
+from runner.spec.tuning import TUNED, Search, with_settings
 from runner.store import scratch_paths
 from runner.worker.models.plugin_model import Functions
 from runner.worker.models.train import train
@@ -76,7 +76,7 @@ def _trial(
 ) -> float | None:
     """Train and score; None if it diverged."""
     whole = {key: of for key, of in config.items() if key not in ("search", "eval")}
-    whole |= {"train": {**config["train"], **space.settings(at)}, "seed": seed}
+    whole |= {"train": with_settings(config["train"], space.settings(at)), "seed": seed}
     shutil.rmtree(folder / OUT, ignore_errors=True)
     (folder / OUT).mkdir(parents=True)
     scratch_paths.of(folder / OUT).mkdir(exist_ok=True)

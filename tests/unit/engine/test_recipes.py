@@ -74,6 +74,33 @@ def test_an_own_model_keeps_its_keys() -> None:
     assert filled(own)["train"]["optimizer"] == "adamh"
 
 
+def test_marins_32b_has_its_shape() -> None:
+    model = filled(given("marin-32b", d=5120))["model"]
+    assert (model["num_layers"], model["intermediate_dim"]) == (64, 27_648)
+    assert (model["num_heads"], model["num_kv_heads"]) == (40, 8)
+
+
+def test_heads_share_keys_as_the_sources_have_it() -> None:
+    shared = {d: filled(given("marin-moe", d=d))["model"]["num_kv_heads"] for d in (768, 1280, 640)}
+    assert shared == {768: 1, 1280: 2, 640: 1}
+    assert filled(given("marin-moe", d=640))["model"]["moe"]["expert_dim"] == 384
+    own = given("delphi", d=512)
+    own["model"]["num_heads"] = 2
+    assert ModelConfig(**filled(own)["model"]).num_kv_heads == 2
+
+
+def test_rates_are_capped_and_count_all_phases() -> None:
+    small = given("delphi", d=512, windows=64, steps=200)
+    small["model"]["seq_len"] = 1024
+    assert filled(small)["train"]["learning_rate"] == 0.01
+    grown = given("delphi", windows=64, steps=100)
+    grown["train"]["phases"] = [{"at": 50, "train_batch_size": 128}]
+    flat = given("delphi", windows=64, steps=150)
+    assert (
+        filled(grown)["train"]["adam_learning_rate"] == filled(flat)["train"]["adam_learning_rate"]
+    )
+
+
 @pytest.mark.parametrize(
     "config",
     [{}, {"train": 3, "model": {}}, {"train": {"recipe": "delphie"}}, {"train": {"recipe": ["x"]}}],

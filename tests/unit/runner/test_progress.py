@@ -52,6 +52,17 @@ def losses(refused: list[str], *folders: Path) -> dict[int, float | None]:
     return {line.step: line.loss for line in found.lines}
 
 
+def test_the_speed_of_a_run_is_of_all_its_tokens(tmp_path: Path) -> None:
+    line = {"loss": 1.0, "grad_norm": 1, "learning_rate": 1}
+    lines = [
+        json.dumps({**line, "step": step, "tokens": step * A_STEP, "tokens_per_second": speed})
+        for step, speed in ((1, None), (2, 100.0), (3, 300.0))
+    ]
+    tmp_path.joinpath("000000.jsonl").write_text("\n".join(lines))
+    found = run_metrics.curve([tmp_path.resolve()], 16, lambda step: step * A_STEP)
+    assert (found.tokens_per_second, found.mean_tokens_per_second) == (300.0, 150.0)
+
+
 def test_a_curve_is_the_union_by_step_and_the_later_maker_wins(tmp_path: Path) -> None:
     first = report(tmp_path / "first", range(1, 8), 5.0)
     second = report(tmp_path / "second", range(5, 12), 4.0)

@@ -183,6 +183,7 @@ def test_an_ablation_without_parts_is_refused(folder: Path) -> None:
         ("isoflop:\n", "ablate: {sizes: {a: {}}}\nisoflop:\n", "the arms follow from `ablate`"),
         ("    m: {}\n", "    m: {own: {model: 'm:M'}}\n", "an own model are not known beforehand"),
         ("warmup: 0.1", "warmup: 0.1, num_train_steps: 9", "it follows from the budgets"),
+        ("warmup: 0.1", "warmup: 0.1, phases: [{at: 1, train_batch_size: 9}]", "counts one batch"),
         ("  budgets: [2e8, 4e8]\n", "", "is missing; write `budgets: [1e12, 4e12]`"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ from runner.lib.problems import BadExperiment
 from runner.planning import limits, planner, study_words, subset
 from runner.schema.record import Narrowing, Plan
 from runner.spec import declaration
-from runner.spec.tuning import Search
+from runner.spec.tuning import Search, with_settings
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
 FILE = "experiments/warm/experiment.yaml"
@@ -79,6 +79,26 @@ def test_multiples_are_numbers_that_a_person_would_write() -> None:
     assert search.space({"learning_rate": 0.003}).grid == {"learning_rate": [0.0003, 0.003, 0.009]}
 
 
+def test_multiples_of_whole_steps_are_whole_steps() -> None:
+    search = Search(trials=4, seeds=(7, 8), times={"warmup": [0.5, 1, 2]})
+    found = search.space({"warmup": 10}).grid["warmup"]
+    assert found == [5, 10, 20]
+    assert all(type(one) is int for one in found)
+    close = Search(trials=4, seeds=(7, 8), times={"warmup": [1, 1.2]})
+    with pytest.raises(ValueError, match="two multiples of `warmup` 1 are the same number of"):
+        close.space({"warmup": 1})
+
+
+def test_adams_rate_follows_a_tuned_rate_that_it_is() -> None:
+    one = {"learning_rate": 0.02, "adam_learning_rate": 0.02}
+    tuned = with_settings(one, {"learning_rate": 0.005})
+    assert tuned == {"learning_rate": 0.005, "adam_learning_rate": 0.005}
+    other = {"learning_rate": 0.02, "adam_learning_rate": 0.004}
+    assert with_settings(other, {"learning_rate": 0.005})["adam_learning_rate"] == 0.004
+    both = {"learning_rate": 0.005, "adam_learning_rate": 0.01}
+    assert with_settings(one, both) == both
+
+
 def test_an_arm_that_is_left_out_is_not_searched(folder: Path) -> None:
     left = subset.narrowed(plan(folder), Narrowing(arms=("fast",)))
     assert [name for name, step in left.steps.items() if step.do == "tune"] == ["tune/fast"]
@@ -122,6 +142,7 @@ def test_a_budget_that_is_too_small_to_tell_is_warned_about(folder: Path) -> Non
         ("weight_decay: [0.0, 0.1]", "num_train_steps: [1, 2]", "_steps` cannot be tuned"),
         ("weight_decay: [0.0, 0.1]", "momentum: [0.9, 0.95]", "`momentum` has no value here"),
         ("weight_decay: [0.0, 0.1]", "learning_rate: [0.1, 0.2]", "is in `values` and in `times`"),
+        ("decay: 0.2", "decay: 0.2, phases: [{at: 8, warmup: 1}]", "begins another schedule"),
         ("{kind: cpu, count: 1}", "{kind: cpu, count: 2}", "trials train on one device so far"),
     ],
 )  # fmt: skip
