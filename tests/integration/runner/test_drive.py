@@ -115,7 +115,7 @@ def test_an_execution_ends_with_figures_curves_and_verdicts(tmp_path: Path) -> N
         assert (run.state, run.steps, run.tokens) == ("finished", 4, 4 * 16 * 256)
         assert run.model_flops == life.execution.plan.arms[run.arm].model_flops
         assert [step for step, _ in run.curve] == [1, 2, 3, 4]
-        assert run.tokens_per_second == 50_000
+        assert run.tokens_per_second == pytest.approx(50_000)
     assert life.ended("t1").receipt == stub_trainer.RECEIPT
     assert life.events() == [
         *("execution", "result", "t1.claimed", "t1.ended", "t1.started"),
