@@ -151,7 +151,7 @@ class ModelConfig(Config):
             raise refusal(f"size {size} and depth {depth} both name a shape; remove one of them")
         return depth
 
-    @field_validator(*SHAPE, mode="before")
+    @field_validator(*SHAPE, mode="before", json_schema_input_type=Count | None)
     @classmethod
     def _from_a_name(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None:

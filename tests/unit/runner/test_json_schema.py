@@ -76,6 +76,9 @@ RIGHT = {
     "a model of one's own": SHORT.replace("hidden_dim", "width") + 'own: {model: "model:Mine"}',
     "a model of one's own in one arm": SHORT
     + 'arms: {a: {}, b: {own: {model: "model:Mine"}, model: {gates: 2}}}',
+    "an arm with experts in the place of the MLP": SHORT
+    + "arms: {a: {}, b: {model: {intermediate_dim: null, moe: {num_experts: 4, top_k: 1, "
+    "expert_dim: 16}}}}",
     "a span in steps": SHORT.replace("3e-3", "3e-3, warmup: 2"),
     "a span as a part": SHORT.replace("3e-3", "3e-3, warmup: 0.25"),
     "phases": SHORT.replace("3e-3", "3e-3, phases: [{at: 4, learning_rate: 0.001}]"),
