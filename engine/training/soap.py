@@ -1,5 +1,6 @@
 """SOAP (Vyas et al., 2024, arXiv 2409.11321): Adam in the eigenbasis of Shampoo's factors."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -96,8 +97,20 @@ def _transposed(x: jax.Array) -> jax.Array:
 
 
 def _qr(x: jax.Array) -> jax.Array:
-    return jnp.linalg.qr(x)[0]
+    return _each(lambda x: jnp.linalg.qr(x)[0], x)
 
 
 def _eigenvectors(x: jax.Array) -> jax.Array:
-    return jnp.linalg.eigh(x)[1][..., ::-1]  # the largest first
+    return _each(lambda x: jnp.linalg.eigh(x)[1][..., ::-1], x)  # the largest first
+
+
+def _each(factored: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """Of each matrix. On a CPU one after another: jaxlib spreads a batch over the pool of threads on
+    which the call itself runs, and waits for them. Two such calls at once on two threads wait for
+    each other forever (jaxlib 0.10.2, `ParallelBatchMap`; a batch of one does not go to the pool).
+    """
+
+    def in_turn(x: jax.Array) -> jax.Array:
+        return jax.lax.map(factored, x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
+
+    return jax.lax.platform_dependent(x, cpu=in_turn, default=factored)

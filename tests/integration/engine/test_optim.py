@@ -2,12 +2,14 @@
 every role occurs, stacked and not; learning rates against tables."""
 
 import math
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -19,6 +21,7 @@ from optax.contrib import muon
 from engine.config.schema import TrainConfig
 from engine.training import checkpoint
 from engine.training.optim import Optimizer, Rates, optimizer, rates, transform
+from engine.training.soap import scale_by_soap
 from tests.examples import examples
 
 NAMES = "adamw", "nadamw", "adamc", "lion", "soap", "muon", "adamh", "muonh"
@@ -340,6 +343,17 @@ def test_soap_is_adam_in_the_bases_of_its_factors() -> None:
         if t % 10 == 0:
             P, Q = np.linalg.qr(left @ P)[0], np.linalg.qr(right @ Q)[0]
     np.testing.assert_allclose(got, p, rtol=2e-4, atol=2e-4)
+
+
+def test_on_a_cpu_soap_factors_one_matrix_after_another() -> None:
+    """A batch would be spread over the threads that its call runs on, and two such calls at once
+    wait for each other: a training stood still for 50 minutes."""
+    moves = scale_by_soap(0.9, 0.95, 1e-8)
+    params = {"a": jnp.ones((3, 8, 8)), "b": jnp.ones((2, 4, 8, 12))}
+    program = jax.jit(moves.update).lower(params, moves.init(params)).compile().as_text()
+    calls = re.findall(r"= (.*) custom-call.*lapack_\w+", program or "")
+    assert len(calls) == 12
+    assert not [one for one in calls if re.search(r"f32\[\d+,\d+,\d+", one)]
 
 
 def test_the_decay_of_adamc_falls_with_the_rate_but_for_the_head() -> None:
