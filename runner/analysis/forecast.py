@@ -81,6 +81,7 @@ class Curve(Record):
     c: float
     at: float
     stated_floor: bool = False  # c was given, not fitted
+    floor_error: float | None = Field(default=None, exclude_if=lambda error: error is None)
     words: str
 
     def loss(self, at: float) -> float:
@@ -209,12 +210,14 @@ def forecast(
     axis: Axis = "model_flops",
     level: float = LEVEL,
     floor: float | None = None,
+    floor_error: float | None = None,
 ) -> Forecast | Refusal:
     """One run's eval/bpb at `at` on this axis, with an interval that holds it with probability
     `level` if the law has this form; or a Refusal that says why these points are not enough.
 
     `floor`, in bits per byte, is given if the points are too few or too close to fit it; the
-    interval then covers every floor from 0 to twice this value.
+    interval then covers every floor within `floor_error` of it, by default from 0 to twice this
+    value.
     """
     if words := why_not(points, axis):
         return Refusal(words=words)
@@ -225,7 +228,8 @@ def forecast(
     each = [(place, loss) for place, losses in rungs.items() for loss in losses]
     if floor is None and len(rungs) == scaling.PINNED_FEWEST:
         floor = scaling.FLOOR
-    floors = (None,) if floor is None else (floor, 0.0, 2 * floor)
+    error = floor if floor_error is None or floor is None else min(floor, floor_error)
+    floors = (None,) if floor is None or error is None else (floor, floor - error, floor + error)
     try:
         made = [
             scaling.forecast(some, at, level=level, floor=stated)
@@ -237,8 +241,9 @@ def forecast(
     found = made[0]
     low, high = min(one.low for one in made), max(one.high for one in made)
     untold = ["that the law has this form is taken as true"]
-    if floor is not None:
-        untold.insert(0, f"the floor is stated as {floor:g}; the interval holds 0 to {2 * floor:g}")
+    if floor is not None and error is not None:
+        held = f"{floor - error:g} to {floor + error:g}"
+        untold.insert(0, f"the floor is stated as {floor:g}; the interval holds {held}")
     law = found.law
     noise, freedom = _noise(rungs, law)
     single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
@@ -250,7 +255,13 @@ def forecast(
         low=max(0.0, found.loss - math.hypot(found.loss - low, single)),
         high=found.loss + math.hypot(high - found.loss, single),
         law=Curve(
-            a=law.a, b=law.b, c=law.c, at=law.at, stated_floor=law.pinned, words=law.sentence
+            a=law.a,
+            b=law.b,
+            c=law.c,
+            at=law.at,
+            stated_floor=law.pinned,
+            floor_error=floor_error,
+            words=law.sentence,
         ),
         of_the_law=(low, high),
         noise=noise,

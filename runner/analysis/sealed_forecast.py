@@ -92,7 +92,14 @@ def check(sealed: Seal) -> None:
     if off := [point.run for point in sealed.points if point.ladder != design.ladder]:
         raise NoSeal(f"{off[0]} is not on the ladder of the run that it is to tell of")
     floor = said.law.c if said.law.stated_floor else None
-    again = forecast(sealed.points, said.at, axis=said.axis, level=said.level, floor=floor)
+    again = forecast(
+        sealed.points,
+        said.at,
+        axis=said.axis,
+        level=said.level,
+        floor=floor,
+        floor_error=said.law.floor_error,
+    )
     if isinstance(again, Refusal):
         raise NoSeal(f"its points give no forecast: {again.words}")
     for name in ("loss", "low", "high"):

@@ -4,7 +4,7 @@ and seals such a forecast. Exit codes: 0 done, 1 no law fits, 2 bad input."""
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +47,10 @@ def command(
     floor: Annotated[
         float | None, typer.Option(min=0.0, help="The law's floor in bits per byte, if stated.")
     ] = None,
+    floor_error: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="How far from --floor it may be; as far as 0 if left out."),
+    ] = None,
     points: Annotated[
         Path | None,
         typer.Option(help="A file with the smaller runs, such as a seal, instead of the store's."),
@@ -66,6 +70,8 @@ def command(
         stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
     if (path is None) == (at is None):
         stop("Name an experiment, or say at which C with --at: one of the two.")
+    if floor_error is not None and floor is None:
+        stop("--floor-error needs a --floor.")
     if (seal or outcome) and path is None:
         stop("A seal is of an experiment's run; name the experiment.")
     if outcome:
@@ -76,14 +82,15 @@ def command(
     else:
         instead = "name one with --store, or runs with --points"
         known = list(points_in(options.opened(store, jobs, instead)))
+    floors = {"floor": floor, "floor_error": floor_error}
     if path is None:
         assert at is not None
-        one = forecasting.forecast(known, at, axis=chosen, level=level, floor=floor)
+        one = forecasting.forecast(known, at, axis=chosen, level=level, **floors)
         said: dict[str, Said] = {"": one}
     else:
         designs = _designs(path, arm)
         laid = {name: forecasting.ladder_of(known, one, chosen) for name, one in designs.items()}
-        said = {name: _said(one, laid[name], chosen, level, floor) for name, one in designs.items()}
+        said = {name: _said(one, laid[name], chosen, level, floors) for name, one in designs.items()}
         if seal:
             _seal(seal, path, designs, laid, said)
     if as_json:
@@ -100,12 +107,12 @@ def points_in(store: Store) -> Iterator[Point]:
 
 
 def _said(
-    design: Design, points: list[Point], axis: Axis, level: float, floor: float | None
+    design: Design, points: list[Point], axis: Axis, level: float, floors: Mapping[str, float | None]
 ) -> Said:
     there = design.on(axis)
     if there is None:
         return Refusal(words=f"a plan does not know its {AXES[axis]}; choose another axis")
-    return forecasting.forecast(points, there, axis=axis, level=level, floor=floor)
+    return forecasting.forecast(points, there, axis=axis, level=level, **floors)
 
 
 def _designs(path: Path, arm: str | None) -> dict[str, Design]:

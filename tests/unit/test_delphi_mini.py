@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ class Rule:
     layers: int
     window: int
     part: int  # of the width that is the number of windows in a batch
-    peak: float  # of the learning rate of what Adam moves, at width 16
+    falling: str  # the learning rate that falls with the width
+    peak: float  # of it, at width 16
 
     def rung(self, width: int) -> tuple[ModelConfig, dict[str, Any]]:
         """The model and the sizes of its training."""
@@ -51,15 +52,17 @@ class Rule:
         return model, {
             "train_batch_size": batch,
             "num_train_steps": round(tokens / (batch * self.window)),
-            "adam_learning_rate": float(f"{self.peak * math.sqrt(16 / width):.3g}"),
+            self.falling: float(f"{self.peak * math.sqrt(16 / width):.3g}"),
         }
 
 
-FIRST = Rule(EXPERIMENTS / "delphi-mini", layers=4, window=128, part=2, peak=0.01)
-HUNDRED = Rule(EXPERIMENTS / "delphi-mini-100", layers=2, window=64, part=4, peak=0.015)
+ADAM = "adam_learning_rate"
+FIRST = Rule(EXPERIMENTS / "delphi-mini", 4, window=128, part=2, falling=ADAM, peak=0.01)
+HUNDRED = Rule(EXPERIMENTS / "delphi-mini-100", 2, window=64, part=4, falling=ADAM, peak=0.015)
+THIRD = replace(HUNDRED, folder=EXPERIMENTS / "delphi-mini-3", falling="learning_rate")
 
 
-@pytest.fixture(scope="module", params=[FIRST, HUNDRED], ids=lambda rule: rule.folder.name)
+@pytest.fixture(scope="module", params=[FIRST, HUNDRED, THIRD], ids=lambda rule: rule.folder.name)
 def rule(request: pytest.FixtureRequest) -> Rule:
     found: Rule = request.param
     return found
@@ -124,7 +127,9 @@ def test_the_forecast_is_made_again_from_the_seals_points(seal: Seal) -> None:
     sealed_forecast.check(seal)
     said = seal.forecast
     assert said.law.stated_floor
-    again = forecasting.forecast(seal.points, said.at, floor=said.law.c)
+    again = forecasting.forecast(
+        seal.points, said.at, floor=said.law.c, floor_error=said.law.floor_error
+    )
     assert isinstance(again, Forecast)
     assert (again.loss, again.low, again.high) == pytest.approx((said.loss, said.low, said.high))
 
@@ -154,7 +159,7 @@ def test_the_outcome_is_of_this_seal_and_says_what_follows(
 
 def test_all_sealed_forecasts_of_the_experiments_are_on_the_site() -> None:
     assert set(sealed.FOLDERS) == {seal.parent for seal in EXPERIMENTS.glob("*/seal.json")}
-    assert [rule.folder for rule in (HUNDRED, FIRST)] == list(sealed.FOLDERS)
+    assert [rule.folder for rule in (THIRD, HUNDRED, FIRST)] == list(sealed.FOLDERS)
 
 
 def test_the_ladder_that_was_given_up_is_kept_and_carries_no_law() -> None:

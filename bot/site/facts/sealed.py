@@ -16,7 +16,8 @@ from runner.analysis.sealed_forecast import Beside, Outcome, Seal
 from runner.schema.prediction_forms import AXES, Axis
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
-FOLDERS = tuple(EXPERIMENTS / name for name in ("delphi-mini-100", "delphi-mini"))  # newest first
+NEWEST_FIRST = ("delphi-mini-3", "delphi-mini-100", "delphi-mini")
+FOLDERS = tuple(EXPERIMENTS / name for name in NEWEST_FIRST)
 OTHER_AXES: tuple[Axis, ...] = ("tokens", "parameters")
 
 
@@ -156,7 +157,8 @@ def _others(delphi: Delphi) -> Iterator[Other]:
     for axis in OTHER_AXES:
         words = f"{AXES[axis]} instead of {AXES[seal.forecast.axis]}"
         at = seal.design.on(axis) or 0.0
-        said = forecasting.forecast(seal.points, at, axis=axis, floor=stated)
+        error = seal.forecast.law.floor_error
+        said = forecasting.forecast(seal.points, at, axis=axis, floor=stated, floor_error=error)
         if isinstance(said, Refusal):
             yield Other(words, None, said.words)
         else:
