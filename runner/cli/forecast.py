@@ -90,7 +90,9 @@ def command(
     else:
         designs = _designs(path, arm)
         laid = {name: forecasting.ladder_of(known, one, chosen) for name, one in designs.items()}
-        said = {name: _said(one, laid[name], chosen, level, floors) for name, one in designs.items()}
+        said = {
+            name: _said(one, laid[name], chosen, level, floors) for name, one in designs.items()
+        }
         if seal:
             _seal(seal, path, designs, laid, said)
     if as_json:
@@ -107,7 +109,11 @@ def points_in(store: Store) -> Iterator[Point]:
 
 
 def _said(
-    design: Design, points: list[Point], axis: Axis, level: float, floors: Mapping[str, float | None]
+    design: Design,
+    points: list[Point],
+    axis: Axis,
+    level: float,
+    floors: Mapping[str, float | None],
 ) -> Said:
     there = design.on(axis)
     if there is None:

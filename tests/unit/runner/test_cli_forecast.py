@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from runner.analysis import sealed_forecast
 from runner.analysis.sealed_forecast import Outcome, Seal
 from runner.cli.main import app
 from runner.planning import planner
@@ -112,6 +113,23 @@ def test_a_file_of_runs_and_a_compute_are_enough(folder: Path, store: Store) -> 
     said = regatta("forecast", "--at", "1e9", "--points", seal, "--json")
     assert said.exit_code == 0, said.output
     assert json.loads(said.stdout)[""]["loss"] == pytest.approx(loss(1e9), rel=1e-3)
+
+
+def test_a_floor_is_stated_with_its_error_and_sealed_with_it(folder: Path, store: Store) -> None:
+    words = ("forecast", folder, "--arm", "w40", "--store", store.root, "--floor", 1)
+    seal = folder / "seal.json"
+    wide, narrow = (
+        json.loads(regatta(*words, *more, "--json").stdout)["w40"]
+        for more in ((), ("--floor-error", 0.1, "--seal", seal))
+    )
+    assert (
+        wide["low"] < narrow["low"] < wide["loss"] == narrow["loss"] < narrow["high"] < wide["high"]
+    )
+    assert "the interval holds 0.9 to 1.1" in narrow["words"][0]
+    sealed_forecast.check(Seal.model_validate_json(seal.read_bytes()))
+    alone = regatta("forecast", "--at", 1e9, "--points", seal, "--floor-error", 0.1)
+    assert alone.exit_code == 2
+    assert "--floor-error needs a --floor" in alone.stderr
 
 
 def test_a_seal_is_written_once_and_its_outcome_beside_it(folder: Path, store: Store) -> None:
