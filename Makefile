@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 BENCH  := .venv-bench/bin
+# Tests start some thousand processes, and each would compile the lab's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP    := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test test-all test-long test-browser test-slow bubblewrap chromium soak record bench bench-gpu docs lint lock clean

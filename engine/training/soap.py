@@ -105,9 +105,9 @@ def _eigenvectors(x: jax.Array) -> jax.Array:
 
 
 def _each(factored: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """Of each matrix. On a CPU one after another: jaxlib spreads a batch over the pool of threads on
-    which the call itself runs, and waits for them. Two such calls at once on two threads wait for
-    each other forever (jaxlib 0.10.2, `ParallelBatchMap`; a batch of one does not go to the pool).
+    """Of each matrix. On a CPU one after another: jaxlib spreads a batch over the threads on which
+    the call itself runs, and waits for them. Two such calls at once on two threads wait for each
+    other forever (jaxlib 0.10.2, `ParallelBatchMap`; a batch of one does not use the threads).
     """
 
     def in_turn(x: jax.Array) -> jax.Array:

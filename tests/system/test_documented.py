@@ -15,13 +15,20 @@ SMALLER = {
     **{"num_train_steps": 8, "train_batch_size": 2},
     **{"hidden_dim": 16, "intermediate_dim": 32, "num_layers": 1},
 }
+DAILY = {"README.md", "first-experiment.md", "run-a-lab.md"}  # what a newcomer reads first
 RUN = {page: [b for b in blocks(page) if not b.not_run] for page in WRITTEN}
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "page", [page for page in WRITTEN if RUN[page]], ids=lambda page: page.name
+    "page",
+    [
+        pytest.param(page, marks=[] if page.name in DAILY else pytest.mark.slow)
+        for page in WRITTEN
+        if RUN[page]
+    ],
+    ids=lambda page: page.name,
 )
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     clone = copied(tmp_path / "regatta")

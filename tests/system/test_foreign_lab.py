@@ -200,6 +200,7 @@ def has_its_row(page: bytes) -> bool:
     return [row["rank"] for row in rows] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_lab_of_ones_own_answers_with_a_server(installed: Installed, tmp_path: Path) -> None:

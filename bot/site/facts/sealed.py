@@ -157,8 +157,8 @@ def _others(delphi: Delphi) -> Iterator[Other]:
     for axis in OTHER_AXES:
         words = f"{AXES[axis]} instead of {AXES[seal.forecast.axis]}"
         at = seal.design.on(axis) or 0.0
-        error = seal.forecast.law.floor_error
-        said = forecasting.forecast(seal.points, at, axis=axis, floor=stated, floor_error=error)
+        beside = seal.forecast.law.floor_error
+        said = forecasting.forecast(seal.points, at, axis=axis, floor=stated, floor_error=beside)
         if isinstance(said, Refusal):
             yield Other(words, None, said.words)
         else:

@@ -21,6 +21,8 @@ from engine.training import optim
 from engine.training.train import train
 from tests.bench import charts, sides, torch_model, tuning
 
+pytestmark = pytest.mark.slow
+
 MODEL = ModelConfig(
     hidden_dim=16,
     intermediate_dim=24,

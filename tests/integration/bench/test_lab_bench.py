@@ -87,6 +87,7 @@ def test_both_classifiers_get_the_same_documents(
     assert held_out.auc(scores, classifying.read(tmp_path, "test")[1]) == 1
 
 
+@pytest.mark.slow
 def test_the_bot_answers_the_deliveries_that_it_is_measured_by(tmp_path: Path) -> None:
     """Without a Ray, which no delivery needs."""
     (tmp_path / "token").write_text("none")

@@ -100,6 +100,7 @@ def answer(folder: Path, messages: list[dict[str, str]], count: int, **more: Any
     return made[0][given["input_ids"].shape[1] :].tolist()
 
 
+@pytest.mark.slow
 def test_a_tuned_model_answers_here_and_in_transformers_alike(
     home: Mapping[str, artifacts.Made],
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_labs_model_continues_each_prompt_with_each_seed(store: Store, tmp_p
         assert 12 * -10 < line["logprob"] < 0
 
 
+@pytest.mark.slow
 def test_an_own_model_says_the_same_in_a_box_and_out_of_it(store: Store, tmp_path: Path) -> None:
     boxed = executor.Terms("bubblewrap")
     one = completions(tmp_path / "own", Store(tmp_path / "store"), ARMS, boxed)

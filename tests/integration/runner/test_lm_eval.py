@@ -82,6 +82,7 @@ def by_task(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_answers_and_scores_are_those_of_lm_evals_own_backend(
     tasks: Path, model: tuple[Decoder, Any, Tokenizer], tmp_path: Path

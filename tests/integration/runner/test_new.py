@@ -48,6 +48,7 @@ def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> N
     assert score["bpb"] < 6
 
 
+@pytest.mark.slow
 def test_the_datashop_chooses_a_tenth_and_judges_it_by_four_anneals(
     here: Path, tmp_path: Path
 ) -> None:

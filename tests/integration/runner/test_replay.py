@@ -142,7 +142,10 @@ def test_own_code_is_replayed_in_isolation_or_not_at_all(
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("peeks", "how"),
-    [("", "bit for bit"), ("if list(Path('begun').glob('*')): step += 1", "differs")],
+    [
+        pytest.param("", "bit for bit", marks=pytest.mark.slow),
+        ("if list(Path('begun').glob('*')): step += 1", "differs"),
+    ],
 )
 def test_own_code_that_is_replayed_sees_where_it_begins_and_not_where_it_should_come_to(
     tmp_path: Path, peeks: str, how: str

@@ -107,6 +107,7 @@ def assert_recorded(store: Store, plan: Plan, out: dict[str, Path]) -> None:
     assert found.keys() == {"whole", "second"}
 
 
+@pytest.mark.slow
 def test_an_own_model_has_the_same_curve_in_a_box_and_out_of_it(tmp_path: Path) -> None:
     own, table = ', own: {model: "model:Table"}', "{seq_len: 16}"
     declared = step("mine", 4, ", evaluate_every: 2", more=own, model=table)

@@ -187,6 +187,7 @@ def test_a_solution_has_five_seconds_of_a_processor() -> None:
     assert why("    while True: pass") == "Ended: its process ended, or answered too much"
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_each_solution_of_humaneval_passes_its_tests_and_no_constant_does(tmp_path: Path) -> None:
     _, items = items_of(task_sources.content("humaneval", tmp_path, 164), "humaneval")
