@@ -55,6 +55,32 @@ def test_an_8b_llama_is_compiled_for_64_devices_without_being_allocated() -> Non
     assert counted / 2 < found.temporaries < 2 * counted
 
 
+# Half of the width, the layers and the experts' width of a mixture of 129 billion parameters.
+EIGHTH = """\
+title: An eighth of 129B-A16B
+data: {source: stdlib, tokenizer: byte}
+model: {hidden_dim: 2560, num_layers: 24, num_heads: 20, num_kv_heads: 5, seq_len: 4096,
+        vocab_size: 128256, qk_norm: rms,
+        moe: {num_experts: 128, top_k: 8, expert_dim: 640, shared_dim: 2560}}
+train: {train_batch_size: 64, num_train_steps: 10, learning_rate: 0.01, optimizer: muonh}
+resources: {kind: cpu}
+"""
+
+
+@pytest.mark.slow
+def test_a_mixture_of_17_billion_parameters_is_compiled_for_64_devices(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(EIGHTH)
+    answer = ask(tmp_path, "--slice", "v5px64", "--mesh", "fsdp=4,expert=16", "--json")
+    assert answer.exit_code == 0, answer.output
+    found = Check(**json.loads(answer.stdout))
+    (arm,) = main.planner.plan_folder(tmp_path).arms.values()
+    assert arm.parameters == pytest.approx(16.6e9, rel=1e-2)
+    compute = ComputeConfig(mesh=MeshConfig(fsdp=4, expert=16), remat="block", dtype="bfloat16")
+    held = memory.footprint(arm.model, arm.train, compute, "tpu")
+    assert found.arguments == pytest.approx(held.parameters + held.moments, rel=1e-3)
+    assert found.collectives["all-to-all"] > 0, "tokens go to their experts' devices"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="not run: libtpu is not installed"

@@ -192,3 +192,15 @@ def test_problems_of_budgets_are_reported(folder: Path, was: str, now: str, said
     with pytest.raises(BadExperiment) as caught:
         plan(folder, ISOFLOP.replace(was, now))
     assert any(said in str(problem) for problem in caught.value.problems), caught.value.problems
+
+
+def test_a_narrow_model_with_an_optimizer_that_keeps_small_norms_is_warned_of(folder: Path) -> None:
+    keeps = BEGIN + (
+        "arms:\n"
+        "  small: {train: {optimizer: muonh, adam_learning_rate: 0.01}}\n"
+        "  sized: {model: {init: mup}, train: {optimizer: muonh, adam_learning_rate: 0.01}}\n"
+        "  free: {train: {optimizer: muon, adam_learning_rate: 0.01}}\n"
+    )
+    (words,) = study_words.told(plan(folder, keeps))
+    assert words.startswith("small: the optimizer keeps each matrix's norm as it begins")
+    assert "write `init: mup` or `init: marin`" in words
