@@ -76,7 +76,22 @@ class Row:
         outcomes = {one.outcome for one in said.values()}
         turn = "; the axis decides" if len(outcomes) > 1 else ""
         missing = f"; {self.why}" if self.why else ""
-        return f"`{self.name}` {' and '.join(words)}{turn}{missing}"
+        return f"`{self.name}` {' and '.join(words)}{turn}{self._trend}{missing}"
+
+    @property
+    def _trend(self) -> str:
+        """That the speed-up in FLOPs depends on the size, if the intervals of the first and the
+        last size are apart. The interval over all sizes does not have this."""
+        ends = (self.cells[0], self.cells[-1]) if self.cells else ()
+        said = [(cell.size, one) for cell in ends if (one := cell.speedups["flops"])]
+        if len(said) < 2 or any(one.low is None or one.high is None for _, one in said):
+            return ""
+        (small, first), (large, last) = said
+        if not ((first.high or 0) < (last.low or 0) or (last.high or 0) < (first.low or 0)):
+            return ""
+        turns = "grows" if last.estimate > first.estimate else "falls"
+        sizes = f"{first.estimate:.3g} × at {small}, {last.estimate:.3g} × at {large}"
+        return f"; in FLOPs it {turns} with the size ({sizes})"
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,19 @@ def test_where_the_axis_decides_it_is_said() -> None:
     assert found.tables[0].rows[0][5] == "0.5 ×"
 
 
+@pytest.mark.parametrize(("at_small", "words"), [(0.01, "it grows with"), (0.2, "it falls with")])
+def test_a_speed_up_that_depends_on_the_size_says_so(at_small: float, words: str) -> None:
+    plan, figures = synthetic.ablation(paying=0.08)
+    moved = {
+        (arm, seed): loss - 0.08 + at_small if loss and arm == "no-good-s" else loss
+        for (arm, seed), loss in figures.items()
+    }
+    first = shown(plan, moved).sentences[0]
+    assert f"in FLOPs {words} the size (" in first
+    assert " × at s, " in first
+    assert "with the size" not in shown(plan, moved).sentences[1]
+
+
 def test_what_is_missing_is_said() -> None:
     plan, figures = synthetic.ablation()
     gone = {key: value for key, value in figures.items() if key[0] != "no-good-l"}
