@@ -1,5 +1,5 @@
-"""How the tests share a machine. `make test` runs files side by side in several processes; those that
-start a Ray are all run by one of them, since two Rays on one machine disturb each other."""
+"""How the tests share a machine. `make test` runs files side by side in several processes; those
+that start a Ray are all run by one of them, since two Rays on one machine disturb each other."""
 
 import fcntl
 import os
