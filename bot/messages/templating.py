@@ -16,7 +16,7 @@ from bot.model.escape import code, fenced, prose, text
 from bot.model.thread import Ran
 from runner.analysis import designs, findings, speedrun_rows
 from runner.lib import format
-from runner.planning import planned_steps, study_words
+from runner.planning import mesh_words, planned_steps, study_words
 from runner.publish import step_summary
 from runner.schema import metrics, prediction_forms
 from runner.schema.record import Result, Verdict
@@ -131,6 +131,7 @@ _jinja.globals.update(
     corpora=corpus_steps.told,
     uploads=planned_steps.uploads,
     study=study_words.told,
+    on_devices=mesh_words.told,
     asked=planned_steps.asked,
     meaning=metrics.words,
     asks=metrics.asks,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console, Group
 from rich.text import Text
 
+from engine.config.schema import ComputeConfig
 from runner.analysis import power
 from runner.cli import (
     compile_check,
@@ -45,7 +46,7 @@ from runner.history import overhead, provenance, token_counts
 from runner.history.execution_index import Past
 from runner.lib import format
 from runner.lib.untrusted_files import printable
-from runner.planning import lockfile, planner, subset
+from runner.planning import lockfile, mesh_words, planner, subset
 from runner.planning.planned_steps import asked, drawn, uploads
 from runner.publish import hub, wandb_upload
 from runner.schema import record
@@ -121,8 +122,10 @@ def _show_plan(
     remat: Literal["none", "block"] = "none",
 ) -> None:
     held = []
-    for default, arms in _asked_for(planned, bool(devices)).items():
+    described = bool(devices or mesh or remat != "none")
+    for (default, declared), arms in _asked_for(planned, described).items():
         on, compute = compile_check.described(at, devices, mesh, remat, default)
+        compute = declared or compute
         own = [(arm.labs, arm.train) for arm in arms.values() if arm.labs]
         compile_check.check_mesh(own, compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
@@ -258,16 +261,15 @@ def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:
     return aliases.drifted(aliases.known(store, planned), planned.steps) if store else []
 
 
-def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.PlannedArm]]:
-    """The arms by their devices; all under the experiment's own devices if `alike`."""
-    steps = {arm: plan.steps[name].resources for (arm, _), name in plan.trained().items()}
-    found: dict[Slice, dict[str, record.PlannedArm]] = {}
-    for name, arm in plan.arms.items():
-        if arm.labs is None:
-            continue
-        resources = plan.resources if alike else steps.get(name, plan.resources)
-        found.setdefault(_slice(plan, resources), {})[name] = arm
-    return found or {_slice(plan, plan.resources): {}}
+def _asked_for(
+    plan: record.Plan, described: bool
+) -> dict[tuple[Slice, ComputeConfig | None], dict[str, record.PlannedArm]]:
+    """The arms by their devices and how they are computed there; where both are `described`, all
+    together."""
+    if not described and (found := mesh_words.computed(plan)):
+        return dict(found.items())
+    arms = {name: arm for name, arm in plan.arms.items() if arm.labs}
+    return {(_slice(plan, plan.resources), None): arms}
 
 
 def _slice(plan: record.Plan, of: record.Resources) -> Slice:

@@ -23,7 +23,7 @@ from runner.execution.progress import Progress as Advance
 from runner.execution.progress import RunProgress
 from runner.history.overhead import Overhead
 from runner.lib.format import UNKNOWN, between, count, duration, flops, flow, many, percent
-from runner.planning import arm_settings, limits, study_words
+from runner.planning import arm_settings, limits, mesh_words, study_words
 from runner.planning import cost as planning_cost
 from runner.planning.compile_check import Check
 from runner.schema import record
@@ -83,7 +83,8 @@ def plan_view(
         told.append(f"scored on the way: {kept}")
     told += [f"corpus {line}" for line in corpus_steps.told(plan.steps)]
     told += [words.replace("`", "") for words in study_words.told(plan)]
-    lines = map(Text, [*told, *_cost(plan, stands, besides)])
+    on_devices = [words.replace("`", "") for words in mesh_words.told(plan, in_table=True)]
+    lines = map(Text, [*told, *_cost(plan, stands, besides), *on_devices])
     sealed = Text(f"fingerprint {plan.fingerprint}")
     return Group(title, *arms, *map(Text, phases), *lines, held, sealed)
 

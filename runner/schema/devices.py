@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from engine.config.mesh_choice import Hardware
+
 UTILISATION = (0.5, 0.2)  # fraction of peak FLOP/s that a good and a poor run reach
 
 GIB = 2**30
@@ -38,6 +40,11 @@ class Kind:
     def memory(self) -> int | None:
         """Bytes of one device; None: the machine's own."""
         return None if self.memory_gib is None else round(self.memory_gib * GIB)
+
+    def hardware(self, count: int) -> Hardware:
+        """So many of them, to choose a mesh for; the links of a TPU join its whole slice."""
+        host = count if self.platform == "tpu" else self.devices_per_host
+        return Hardware(self.platform, count, self.memory, host)
 
     @property
     def on_ray(self) -> bool:

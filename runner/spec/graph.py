@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engine.config import memory, recipes
+from engine.config import memory, mesh_choice, recipes
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner.lib.canonical_json import to_json
 from runner.lib.complaints import Complaints
@@ -294,28 +294,34 @@ class _Reader:
     def _spread(
         self, name: str, checked: BaseModel | None, config: Mapping[str, Any], point: Point
     ) -> BaseModel | None:
-        """A `train` step over all of its devices: as declared, or else data-parallel. If it is
-        invalid, the valid parts of its `config` are checked."""
+        """A `train` step over all of its devices: with the declared mesh, or else a chosen one. If
+        it is invalid, the valid parts of its `config` are checked."""
         place = self._experiment.place(name, ("resources",))
         if self.complaints.lost(place) or self.complaints.lost((*place, "count")):
             return checked
-        devices = (self.steps[name].resources or self._experiment.devices).count
+        asked = self.steps[name].resources or self._experiment.devices
         if config.get("own"):
-            if devices > 1:
+            if asked.count > 1:
                 words = "functions of one's own train on one device so far; write `count: 1`"
                 self._say(name, ("resources", "count"), words)
             return checked
-        compute = _section(ComputeConfig, config.get("compute", {}))
-        if compute is None or (devices == 1 and compute.mesh == ONE_DEVICE):
+        compute = _section(ComputeConfig, written := config.get("compute", {}))
+        if compute is None:
             return checked
-        if compute.mesh == ONE_DEVICE:
-            compute = compute.model_copy(update={"mesh": MeshConfig(data=devices)})
         model = _section(ModelConfig, config.get("model"))
-        train = _section(TrainConfig, written := config.get("train", {}))
-        if train is None and "train_batch_size" in written:
-            train = TrainConfig.model_construct(**written)
-        for wrong in memory.misfits(compute.mesh, devices=devices, model=model, train=train):
-            self._say(name, ("config", *wrong.field.split(".")), wrong.words, point)
+        train = _section(TrainConfig, of_train := config.get("train", {}))
+        if compute.mesh == ONE_DEVICE and (kind := self._lab.devices.get(asked.kind)):
+            found = None
+            if model and train:
+                on = kind.hardware(asked.count)
+                found = mesh_choice.choose(model, train, compute, on, "remat" not in written)
+            copies = compute.model_copy(update={"mesh": MeshConfig(data=asked.count)})
+            compute = found.compute if found else copies
+        if train is None and "train_batch_size" in of_train:
+            train = TrainConfig.model_construct(**of_train)
+        wrong = memory.misfits(compute.mesh, devices=asked.count, model=model, train=train)
+        for misfit in wrong if compute.mesh.devices > 1 or asked.count > 1 else ():
+            self._say(name, ("config", *misfit.field.split(".")), misfit.words, point)
         return checked.model_copy(update={"compute": compute}) if checked else None
 
     def _say(self, step: str, inside: Path, words: str, point: Point = NO_POINT) -> None:

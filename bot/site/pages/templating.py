@@ -17,6 +17,7 @@ from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, sealed
 from runner.analysis import estimates, findings, score_table, verdicts
 from runner.lib import format
+from runner.planning import mesh_words
 from runner.publish import step_summary
 from runner.schema import metrics, prediction_forms, record
 
@@ -124,6 +125,7 @@ def _templates(
         thread=thread,
         host=host,
         commit=commit,
+        on_devices=mesh_words.told,
         ordered=step_summary.ordered,
         ended=step_summary.ended,
         of_receipt=step_summary.receipt,

@@ -1,0 +1,137 @@
+"""What a plan says of its devices: the mesh and the reason for it, what a device holds, which
+utilisation is assumed and why, and a price that is missing. Pure."""
+
+from collections.abc import Collection, Iterator
+
+from engine.config import flops, memory, mesh_choice
+from engine.config.mesh_choice import Chosen
+from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig
+from runner.lib.format import duration, first_of, percent
+from runner.schema.devices import UTILISATION, Kind, Slice
+from runner.schema.lab_config import DEVICES
+from runner.schema.record import Plan, PlannedArm
+
+MOST = 4  # meshes of one plan that are described
+ONE = MeshConfig()
+
+
+def told(plan: Plan, in_table: bool = False) -> list[str]:
+    """Sentences about the devices of the plan's training; empty for single cores. What a device
+    holds is left out if it is `in_table`."""
+    groups = computed(plan)
+    found: list[str] = []
+    for (on, compute), arms in [*groups.items()][:MOST]:
+        of = f" of {first_of([*arms], 3)}" if len(groups) > 1 else ""
+        found += _of_group(on, compute, arms.values(), of, in_table)
+    if len(groups) > MOST:
+        found.append(f"{len(groups) - MOST} more meshes are in the configurations of the steps")
+    kinds = {on.kind: on.device for on, _ in groups}
+    return [*found, *_without_price(kinds)]
+
+
+def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]]:
+    """The arms with models of the lab, by devices and by how they are computed there."""
+    found: dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]] = {}
+    for (arm, _), name in plan.trained().items():
+        step = plan.steps[name]
+        if plan.arms[arm].labs is None or step.resources.kind not in plan.kinds:
+            continue
+        of = step.resources
+        compute = ComputeConfig.model_validate(step.config.get("compute", {}))
+        key = Slice(of.kind, of.count, plan.kinds[of.kind]), compute
+        found.setdefault(key, {})[arm] = plan.arms[arm]
+    return found
+
+
+def _of_group(
+    on: Slice, compute: ComputeConfig, arms: Collection[PlannedArm], of: str, in_table: bool
+) -> Iterator[str]:
+    kind = on.device
+    if kind.platform == "cpu" and on.count == 1:
+        return
+
+    def held(arm: PlannedArm) -> memory.Footprint:
+        return memory.footprint(_labs(arm), arm.train, compute, kind.platform)
+
+    largest = max(arms, key=lambda arm: held(arm).total)
+    if on.count > 1 or compute.remat != "none":
+        sizes = " × ".join(f"{axis} {size}" for axis, size in compute.mesh if size > 1)
+        sizes = sizes or "one device"
+        sizes += f" with `remat: {compute.remat}`" if compute.remat != "none" else ""
+        chosen = _chosen(on, compute, largest)
+        yield f"Mesh{of} on {on}: {sizes}, {f'chosen: {chosen.why}' if chosen else 'as declared'}"
+    if kind.memory and not in_table:
+        yield _held(held(largest), of, on, compute, largest)
+    if kind.platform != "cpu":
+        yield _utilisation(largest, of, on, compute)
+
+
+def _held(
+    needs: memory.Footprint, of: str, on: Slice, compute: ComputeConfig, arm: PlannedArm
+) -> str:
+    """What each device holds, of its memory; if that is too much, what fits."""
+    has = on.device.memory or 0
+    parts = ", ".join(f"{memory.size(part)} {name}" for name, part in needs._asdict().items())
+    words = (
+        f"Memory{of}, by formula: {memory.size(needs.total)} on each device, "
+        f"{percent(needs.total / has)} of its {memory.size(has)} ({parts})"
+    )
+    if needs.total <= (room := memory.USABLE * has):
+        return words
+    given = _labs(arm), arm.train, compute, on.device.platform, room
+    fitting = memory.listed(memory.choices(*given)) or "no batch does; make the model smaller"
+    return f"{words}. That does not fit; what fits: {fitting}"
+
+
+def _utilisation(arm: PlannedArm, of: str, on: Slice, compute: ComputeConfig) -> str:
+    """The assumed MFU, and what the mesh's traffic makes of it."""
+    kind, (good, poor) = on.device, UTILISATION
+    tokens = max(arm.train.batch_sizes.sizes) * _labs(arm).seq_len
+    seconds = flops.model_flops(_labs(arm), tokens) / kind.peak_flops / on.count / good
+    words = (
+        f"MFU{of} assumed: {percent(good)} (as good public runs) to {percent(poor)} (a poor run). "
+        f"At {percent(good)} a step of {tokens:,} tokens computes for {_short(seconds)}"
+    )
+    if on.count == 1:
+        return words
+    sent = mesh_choice.traffic(_labs(arm), arm.train, compute, kind.hardware(on.count))
+    exposed = good * seconds / (seconds + sent.seconds)
+    words += (
+        f", and a device sends {memory.size(sent.bytes)} in {_short(sent.seconds)}: if nothing is "
+        f"computed meanwhile, MFU is {percent(exposed)}"
+    )
+    more = "; a larger batch, or fewer devices, would send less for each token"
+    return words + (more if exposed < poor else "")
+
+
+def _labs(arm: PlannedArm) -> ModelConfig:
+    """Its model, which `computed` has checked is the lab's."""
+    assert arm.labs
+    return arm.labs
+
+
+def _chosen(on: Slice, compute: ComputeConfig, arm: PlannedArm) -> Chosen | None:
+    """The choice that these computations are; None if they are another one."""
+    hardware = on.device.hardware(on.count)
+    for remat, may_remat in (("none", True), (compute.remat, False)):
+        open_ = compute.model_copy(update={"mesh": ONE, "remat": remat})
+        found = mesh_choice.choose(_labs(arm), arm.train, open_, hardware, may_remat)
+        if found and found.compute == compute:
+            return found
+    return None
+
+
+def _without_price(kinds: dict[str, Kind]) -> Iterator[str]:
+    for name, kind in kinds.items():
+        if kind.platform != "cpu" and kind.price is None:
+            yield (
+                f"The price is unknown, because the lab has none for `{name}`; write `price` (US$ "
+                f"an hour and device) below `{name}` in `{DEVICES}`"
+            )
+
+
+def _short(seconds: float) -> str:
+    """`40 ms`, `1.3 s` or `2 min 5 s`."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
