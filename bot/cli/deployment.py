@@ -57,6 +57,10 @@ def doctor(
     actions: Annotated[
         bool, typer.Option("--actions", help="Look at Actions mode: no webhook, no App.")
     ] = False,
+    train: Annotated[
+        bool,
+        typer.Option("--train", help="Also train ten steps on each kind of device; says the MFU."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a deployment from where it runs, and say how to mend what is wrong.
@@ -65,7 +69,7 @@ def doctor(
     from bot.setup.doctor import looked_at
     from bot.setup.findings import lines
 
-    found = looked_at(settings, actions)
+    found = looked_at(settings, actions, train)
     if as_json:
         print_json([{"check": name, **asdict(one)} for name, one in found.items()])
     else:

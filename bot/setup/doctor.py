@@ -22,7 +22,7 @@ from bot.controller.records_branch import BRANCH, waiting
 from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused, app_manifest
 from bot.model import policy_file
 from bot.model.policy_file import FORM_PATH
-from bot.setup import init
+from bot.setup import device_trial, init
 from bot.setup.findings import Finding, Wrong, answering, need, private
 from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Settings, Unset
 from runner.execution.ray_jobs import LOOK
@@ -42,12 +42,17 @@ HOOK = f"Under {SETTINGS}, Webhook,"
 LEVELS = {"read": "Read-only", "write": "Read and write"}
 
 
-def looked_at(of: Settings, actions: bool = False) -> dict[str, Finding]:
-    """The result of each check; with `actions`, for Actions mode, which has no webhook and no
-    App."""
+def looked_at(of: Settings, actions: bool = False, train: bool = False) -> dict[str, Finding]:
+    """The result of each check; with `actions`, for Actions mode, which has no webhook and no App;
+    with `train`, also of ten steps on each kind of device."""
     if actions:
         of = of.model_copy(update={"app_id": "", "url": "", "bot": ""})
-    return {name: _finding(look) for name, look in Doctor(of, actions).checks().items()}
+    doctor = Doctor(of, actions)
+    found = {name: _finding(look) for name, look in doctor.checks().items()}
+    try:
+        return found | (doctor.trained() if train else {})
+    except Wrong as wrong:
+        return found | {"ten steps": Finding(False, *wrong.args)}
 
 
 def _finding(look: Callable[[], str]) -> Finding:
@@ -188,6 +193,14 @@ class Doctor:
         mend = "Start Ray there with its dashboard, or let REGATTA_RAY_ADDRESS name where it is."
         with answering(f"nothing answers at {at} ({{}}).", mend), client() as http:
             return at, http.get(f"{at}/api/jobs/", headers=headers).status_code
+
+    def trained(self) -> dict[str, Finding]:
+        """What ten steps of training on each kind of device found. Raises Wrong."""
+        kinds = (self._decided.config or lab_config.defaults()).devices
+        with answering("{}", "Let REGATTA_RAY_TOKEN_FILE name Ray's token file."):
+            token = self.of.file_of_ray_token().read_text().strip()
+        with client() as http:
+            return device_trial.tried(http, self.of.ray_address, token, kinds)
 
     def bubblewrap(self) -> str:
         """Whether own code can be isolated; on this machine, unless the settings name another

@@ -469,7 +469,7 @@ def test_the_branch_of_records_is_there_unless_it_is_switched_off(
     monkeypatch: pytest.MonkeyPatch, said: str | None, on: bool
 ) -> None:
     seen: list[Settings] = []
-    monkeypatch.setattr(doctor, "looked_at", lambda of, _: seen.append(of) or {})
+    monkeypatch.setattr(doctor, "looked_at", lambda of, *_: seen.append(of) or {})
     command = ["doctor", "--repository", "lab/lab", "--ray-address", RAY]
     told = CliRunner().invoke(app, command, env={"REGATTA_RECORDS_BRANCH": said})
     assert told.exit_code == 0, told.output

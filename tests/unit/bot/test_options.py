@@ -40,7 +40,8 @@ OF = {
     "handle": SHARED
     | {"--seconds-between-writes": "REGATTA_SECONDS_BETWEEN_WRITES", "--minutes": None},
     "doctor": SHARED
-    | {"--app-id": "REGATTA_APP_ID", "--url": "REGATTA_URL", "--actions": None, "--json": None},
+    | {"--app-id": "REGATTA_APP_ID", "--url": "REGATTA_URL"}
+    | {"--actions": None, "--train": None, "--json": None},
     "init": {
         "folder": None,
         "--mode": None,
