@@ -43,9 +43,10 @@ def misfits(
     found = []
     if devices is not None and mesh.devices != devices:
         experts = f" × expert {mesh.expert}" if mesh.expert > 1 else ""
+        are = "is 1 device" if devices == 1 else f"are {devices} devices"
         words = (
             f"data {mesh.data} × fsdp {mesh.fsdp} × tensor {mesh.tensor}{experts} is a mesh of "
-            f"{mesh.devices} and there {_are(devices)}; make the product {devices}, for example "
+            f"{mesh.devices} and there {are}; make the product {devices}, for example "
             f"fsdp: {devices}"
         )
         found.append(Misfit("compute.mesh", words))
@@ -96,10 +97,6 @@ def misfits(
     return found
 
 
-def _are(devices: int) -> str:
-    return "is 1 device" if devices == 1 else f"are {devices} devices"
-
-
 def _remedy(field: str, value: int, axis: str, cut: int) -> str:
     fitting = [str(n) for n in range(1, min(value, cut) + 1) if value % n == 0]
     return (
@@ -134,13 +131,14 @@ def attention_rows(seq_len: int, window: int | None) -> int:
 def footprint(
     model: ModelConfig, train: TrainConfig, compute: ComputeConfig, platform: Platform
 ) -> Footprint:
-    """Estimate what one device holds.
+    """Estimate what one device holds. `tests/bench/memory.py` compares it with XLA.
 
     Weights are cut f·t times (fsdp · tensor), gains are not: p = weights / (f·t) + gains. Moments
     are 2p, but one instead of two for Muon's matrices, and p more for an average. Gradients are p,
     and p more for their sum with gradient accumulation. All these have 4 bytes. Copies in a compute
-    dtype of a < 4 bytes take a·p; with f > 1, one block's whole weights (a/t each) are gathered at
-    a time.
+    dtype of a < 4 bytes take a·p, on TPUs only if layers are unrolled. With f > 1, whole weights
+    (a/t each) are gathered: those of a block and of the next one (experts of one only), the output
+    matrix, and with gradient accumulation the embedding.
 
     A device works on T = batch · sequence / (data · f · parts) tokens at a time. For each block it
     keeps, per token,
@@ -161,6 +159,9 @@ def footprint(
         8·4·E                   logits, biased ones, and their order
 
     and blocks of a CPU are padded, so that K·(D, F of an expert) counts one and a half times.
+    An axis of e experts gathers the rows of e groups, with room for all to choose the experts here:
+    then a token keeps 3·a·e·K·D of these, and 6·a·e·K·F/t in the experts (on a CPU with a
+    capacity_factor, this in the place of e).
 
     Parts of a block keep per token what follows, with a norm's gate of rank r, and in a linear
     layer, which has no keys and probabilities, chunks of C positions:
@@ -173,25 +174,26 @@ def footprint(
 
     and per block its joined matrices once more, a · (q, k, v, gate, up)/t, and for the current
     block half as much again for its gradients. With `remat: block` it keeps a·D per token for each
-    block, and the rest only for the current block. (XLA's CPU compiler keeps everything also with
-    remat if layers are unrolled.)
+    block, and the rest only for the current block; of norms half on TPUs. (XLA's CPU compiler keeps
+    everything also with remat if layers are unrolled.)
 
     The loss holds the logits of a quarter of the tokens, or fewer if these exceed 1 GiB (8 MiB on a
-    CPU), and their gradient, 4 + 4 bytes each; also the gradients of the features, a·D per token,
-    and of the output matrix, 4·D·V / t.
+    CPU), and their gradient, 4 + 4 bytes each, and a more if a < 4; also the gradients of the
+    features, a·D per token, and of the output matrix, 4·D·V / t.
     """
-    mesh, parts = compute.mesh, train.gradient_accumulation_steps
+    mesh, parts, a = compute.mesh, train.gradient_accumulation_steps, bytes_of(compute, platform)
     f, t, e = mesh.fsdp, mesh.tensor, mesh.expert
-    a = bytes_of(compute, platform)
     D, V, L = model.hidden_dim, model.vocab_size, model.num_layers
     T = max(train.batch_sizes.sizes) * model.seq_len / (mesh.rows * parts)
 
-    matrices = ends = gains = factors = 0.0
+    matrices = experts = ends = gains = factors = 0.0
     for path, shape in shapes(model).items():
         if path in ("embedding", "lm_head"):
             ends += math.prod(shape)
         elif path.endswith("_proj"):
-            matrices += math.prod(shape) / (e if len(shape) == EXPERTS else 1)
+            of_experts = math.prod(shape) / e if len(shape) == EXPERTS else 0
+            experts += of_experts
+            matrices += of_experts or math.prod(shape)
             factors += math.prod(shape[:-2]) * (shape[-2] ** 2 + shape[-1] ** 2)
         else:
             gains += math.prod(shape)
@@ -201,20 +203,27 @@ def footprint(
     if train.optimizer == "soap":  # two square factors and their bases, on each device
         moments += 2 * factors
 
-    copies = (a * p if a < FLOAT32 else 0) + (a * matrices / L / t if f > 1 else 0)
+    casts_all = a < FLOAT32 and (platform != "tpu" or compute.unrolls(L))  # else layer by layer
+    copies = a * p if casts_all else 0
+    if f > 1:
+        ends_gathered = (2 if parts > 1 else 1) * D * V
+        copies += a * ((2 * matrices - experts) / L + ends_gathered) / t
     blocks = [_block(model, kind, compute, platform, T) for kind in model.kinds]
     if compute.remat == "none" or (platform == "cpu" and compute.unrolls(L)):
         kept = sum(blocks) + 0.5 * max(blocks)
     else:
         kept = L * T * a * D + max(blocks)
+        if platform == "tpu":  # it keeps less of the norms of a block that it computes again
+            kept -= T * (12 + a) * D
     logits = T * V / t / max(MIN_CHUNKS, math.ceil(T * V / t / MAX_LOGITS[platform]))
+    of_logits = 2 * FLOAT32 + (a if a < FLOAT32 else 0)
 
     return Footprint(
         parameters=round(FLOAT32 * p),
         moments=round(FLOAT32 * (moments + (p if train.ema_decay else 0))),
         gradients=round(FLOAT32 * p * (2 if parts > 1 else 1) + copies),
         activations=round(kept),
-        loss=round(2 * FLOAT32 * logits + a * D * T + FLOAT32 * D * V / t),
+        loss=round(of_logits * logits + a * D * T + FLOAT32 * D * V / t),
     )
 
 
@@ -253,9 +262,14 @@ def _block(
     if moe := model.moe:
         padded = 1.5 if platform == "cpu" else 1.0
         inner = moe.latent_dim or D
-        chosen = padded * 2 * inner + (padded - 1) * 6 * moe.expert_dim / t
+        chosen_rows = padded * 2
+        chosen = chosen_rows * inner + (padded - 1) * 6 * moe.expert_dim / t
         per_token += a * moe.top_k * chosen + 8 * FLOAT32 * moe.num_experts
         of_experts = 3 * inner * moe.expert_dim * moe.num_experts / e
+        if e > 1:  # each device has room for all pairs of a token and an expert along the axis
+            held = e if moe.capacity_factor is None or platform != "cpu" else moe.capacity_factor
+            pair = (3 * held - chosen_rows) * inner + 6 * (held - 1) * moe.expert_dim / t
+            per_token += a * moe.top_k * pair
         if moe.latent_dim:
             per_token += 2 * a * inner
         joined = qkv + 2 * D * moe.shared_dim + of_experts

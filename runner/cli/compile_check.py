@@ -15,7 +15,7 @@ from runner.cli import options, terminal
 from runner.cli.ending import FAILED, complaining, print_json, stop, stopping
 from runner.cli.options import AsJson
 from runner.lib.problems import near
-from runner.planning import compile_check, planner
+from runner.planning import compile_check, mesh_words, planner
 from runner.schema import lab_config
 from runner.schema.devices import Slice, slice_named
 
@@ -38,24 +38,26 @@ def command(
         Path | None,
         typer.Argument(
             metavar="[PATH]",
-            help="An experiment. By default an 8B Llama.",
+            help="An experiment. By default an 8B Llama on 64 TPU v5p.",
             callback=options.experiment,
         ),
     ] = None,
     arm: Annotated[str | None, typer.Option(help="Which arm of the experiment.")] = None,
-    devices: Annotated[str, OPTION] = "v5px64",
+    devices: TheSlice = None,
     mesh: TheMesh = None,
     remat: Remat = "block",
     as_json: AsJson = False,
 ) -> None:
-    """Compile one training step for described devices, and say what each would hold.
+    """Compile one training step and say what each device would hold.
 
+    It compiles for the devices and the mesh of the experiment's plan, or for those you describe.
     Nothing is allocated and none of the devices is needed.
     """
-    on, compute = described(path or Path(), devices, mesh, remat)
+    on, compute = described(path or Path(), devices or "v5px64", mesh, remat)
     model, train = compile_check.llama_8b(compute.mesh)
     if path is not None:
-        arms = {name: arm for name, arm in planner.plan_folder(path).arms.items() if arm.labs}
+        planned = planner.plan_folder(path)
+        arms = {name: arm for name, arm in planned.arms.items() if arm.labs}
         if not arms:
             stop(f"{path} trains no model of the lab's, whose step could be compiled.")
         if len(arms) > 1 and not arm:
@@ -64,6 +66,9 @@ def command(
             stop(f"there is no arm `{arm}`{near(arm, arms)}.")
         chosen = arms[arm or next(iter(arms))]
         model, train = chosen.labs or model, chosen.train
+        if not (devices or mesh):
+            groups = mesh_words.computed(planned).items()
+            on, compute = next(key for key, of in groups if chosen in of.values())
     check_mesh([(model, train)], compute.mesh)
     with (
         stopping(compile_check.DoesNotCompile, code=FAILED),

@@ -40,7 +40,7 @@ def runs(
             continue
         end, score = ends.get(name), scores.get(name)
         seconds, hardware, measured = _measured(store, execution, ends, name, attempts_seconds)
-        price = plan.kinds[step.resources.kind].price
+        price = plan.kinds[step.resources.kind].price_of(step.resources.spot)
         count = step.resources.count
         tokens, parameters, model_flops = _counted(step, score)
         found.append(

@@ -61,22 +61,22 @@ def cost(
 ) -> Cost:
     """The cost of runs and of trials, which are no runs, on their devices, of these kinds; for own
     models only the tokens are known. `default` are the devices to name if there are no runs."""
-    flops_on: dict[tuple[str, int], int] = {}
+    flops_on: dict[tuple[str, int, bool], int] = {}
     for on, arm in (*runs, *trials):
         if arm.model_flops is not None:
-            key = (on.kind, on.count)
+            key = (on.kind, on.count, on.spot)
             flops_on[key] = flops_on.get(key, 0) + arm.model_flops
     if not flops_on:
-        flops_on[default.kind, default.count] = 0
+        flops_on[default.kind, default.count, default.spot] = 0
     flops_on = dict(sorted(flops_on.items()))
     least, most = UTILISATION
     seconds, price, devices = (0.0, 0.0), (0.0, 0.0), dict[str, tuple[float, float]]()
-    for (name, count), model_flops in flops_on.items():
+    for (name, count, spot), model_flops in flops_on.items():
         kind, before = kinds[name], devices.get(name, (0.0, 0.0))
         of_all = [model_flops / share / kind.peak_flops for share in (least, most)]
         devices[name] = (before[0] + of_all[0], before[1] + of_all[1])
         seconds = (seconds[0] + of_all[0] / count, seconds[1] + of_all[1] / count)
-        dollars = (kind.price or 0.0) / 3600
+        dollars = (kind.price_of(spot) or 0.0) / 3600
         price = (price[0] + of_all[0] * dollars, price[1] + of_all[1] * dollars)
     whole = sum(flops_on.values())
     return Cost(
@@ -86,7 +86,9 @@ def cost(
         model_flops=whole,
         hardware_flops=(whole / least, whole / most),
         seconds=seconds,
-        price=price if any(kinds[name].price for name in devices) else None,
-        device=" and ".join(f"{n} × {kinds[name].description}" for name, n in flops_on),
+        price=price if any(kinds[name].price_of(spot) for name, _, spot in flops_on) else None,
+        device=" and ".join(
+            f"{n} × {kinds[name].description}{' (spot)' * spot}" for name, n, spot in flops_on
+        ),
         device_seconds=devices,
     )

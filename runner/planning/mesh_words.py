@@ -7,7 +7,7 @@ from engine.config import flops, memory, mesh_choice
 from engine.config.mesh_choice import Chosen
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig
 from runner.lib.format import duration, first_of, percent
-from runner.schema.devices import UTILISATION, Kind, Slice
+from runner.schema.devices import UTILISATION, Slice
 from runner.schema.lab_config import DEVICES
 from runner.schema.record import Plan, PlannedArm
 
@@ -25,8 +25,7 @@ def told(plan: Plan, in_table: bool = False) -> list[str]:
         found += _of_group(on, compute, arms.values(), of, in_table)
     if len(groups) > MOST:
         found.append(f"{len(groups) - MOST} more meshes are in the configurations of the steps")
-    kinds = {on.kind: on.device for on, _ in groups}
-    return [*found, *_without_price(kinds)]
+    return [*found, *_without_price(plan)]
 
 
 def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]]:
@@ -121,9 +120,11 @@ def _chosen(on: Slice, compute: ComputeConfig, arm: PlannedArm) -> Chosen | None
     return None
 
 
-def _without_price(kinds: dict[str, Kind]) -> Iterator[str]:
-    for name, kind in kinds.items():
-        if kind.platform != "cpu" and kind.price is None:
+def _without_price(plan: Plan) -> Iterator[str]:
+    trained = (plan.steps[name].resources for name in plan.trained().values())
+    for name, spot in dict.fromkeys((of.kind, of.spot) for of in trained):
+        kind = plan.kinds.get(name)
+        if kind and kind.platform != "cpu" and kind.price_of(spot) is None:
             yield (
                 f"The price is unknown, because the lab has none for `{name}`; write `price` (US$ "
                 f"an hour and device) below `{name}` in `{DEVICES}`"

@@ -36,6 +36,10 @@ class Kind:
     topologies: Mapping[int, str] = field(default_factory=dict)  # empty: any number of devices
     devices_per_host: int = 1  # devices of one process in a multi-host run; for TPUs, Ray knows it
 
+    def price_of(self, spot: bool) -> float | None:
+        """US dollars per hour of a device, or of one that may be taken away."""
+        return self.spot_price if spot else self.price
+
     @property
     def memory(self) -> int | None:
         """Bytes of one device; None: the machine's own."""

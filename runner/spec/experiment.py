@@ -58,7 +58,8 @@ class _Either(BaseModel):
     @property
     def devices(self) -> Resources:
         """The devices of steps that name no others."""
-        return Resources(kind=self.resources.kind, count=self.resources.count)
+        asked = self.resources
+        return Resources(kind=asked.kind, count=asked.count, spot=asked.spot)
 
     def senseless(self, lab: LabConfig) -> Said:
         """Problems with declarations that are well-formed, in this lab."""

@@ -11,11 +11,12 @@ from engine.config import memory, mesh_choice, recipes
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner.lib.canonical_json import to_json
 from runner.lib.complaints import Complaints
-from runner.lib.problems import MAX_PROBLEMS, Document, near, nearest
+from runner.lib.problems import MAX_PROBLEMS, Document, Said, near, nearest
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
-from runner.schema.lab_config import LabConfig
-from runner.schema.record import arm_named, run_of
+from runner.schema.devices import Kind
+from runner.schema.lab_config import DEVICES, LabConfig
+from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import initial_models, step_checks, tuning
 from runner.spec.data_steps import FUNCTION, Tokenize
 from runner.spec.experiment import Experiment
@@ -300,6 +301,9 @@ class _Reader:
         if self.complaints.lost(place) or self.complaints.lost((*place, "count")):
             return checked
         asked = self.steps[name].resources or self._experiment.devices
+        if asked.spot:
+            for inside, words in _of_spot(asked, self._lab.devices.get(asked.kind), checked):
+                self._say(name, inside, words, point)
         if config.get("own"):
             if asked.count > 1:
                 words = "functions of one's own train on one device so far; write `count: 1`"
@@ -326,6 +330,24 @@ class _Reader:
 
     def _say(self, step: str, inside: Path, words: str, point: Point = NO_POINT) -> None:
         self.complaints.say(self._experiment.place(step, inside, point), words)
+
+
+def _of_spot(asked: Resources, kind: Kind | None, checked: BaseModel | None) -> Said:
+    """Problems with training on devices that may be taken away."""
+    if kind and kind.spot_price is None:
+        words = (
+            f"the lab has no spot price for `{asked.kind}`; write `spot_price` below it in "
+            f"{DEVICES}, or take `spot` out"
+        )
+        yield ("resources", "spot"), words
+    if isinstance(checked, Train):
+        train = checked.train
+        if train.checkpoint_every >= train.num_train_steps > 1 and not train.checkpoint_seconds:
+            words = (
+                "spot devices may be taken away, and this saves only at the end; write "
+                f"checkpoint_every: {max(1, train.num_train_steps // 10)} or take `spot` out"
+            )
+            yield ("config", "train", "checkpoint_every"), words
 
 
 def _section(schema: type[M], value: object) -> M | None:

@@ -30,6 +30,11 @@ class Resources(Record):
 
     kind: str = Field(description="the kind of device, such as cpu or h100")
     count: int = Field(default=1, ge=1, le=65_536, description="how many of them")
+    spot: bool = Field(
+        default=False,
+        exclude_if=lambda spot: not spot,  # old records have no such key
+        description="devices that may be taken away: the plan counts their spot price",
+    )
 
 
 class Author(Record):

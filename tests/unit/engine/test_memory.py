@@ -1,5 +1,6 @@
 """The formula is held against XLA's own count of what a compiled step needs."""
 
+import json
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ from engine.model import mesh as model_mesh
 from engine.model.decoder import Decoder
 from engine.model.loss import cross_entropy
 from engine.training import step
+from tests.bench.memory import MODELS, RESULTS, configured
 
 MODEL = ModelConfig(
     hidden_dim=64,
@@ -102,6 +104,19 @@ def test_a_flash_kernel_keeps_no_probabilities() -> None:
     )
     assert gpu[1] == gpu[0], "as many tokens"
     assert cpu[1] > 1.3 * cpu[0]
+
+
+BENCH = json.loads((RESULTS / "memory.json").read_text())
+
+
+@pytest.mark.parametrize("row", BENCH["rows"], ids=lambda row: f"{row['model']} {row['mesh']}")
+def test_the_formula_agrees_with_xla_within_a_tenth_on_ten_shapes_and_meshes(
+    row: dict[str, Any],
+) -> None:
+    """What XLA said of a TPU v5p when `tests.bench.memory` last ran."""
+    keys = ("batch", "mesh", "remat", "parts")
+    asked = configured(MODELS[row["model"]], *(row[key] for key in keys))
+    assert footprint(*asked, "tpu").total == pytest.approx(row["xla"], rel=0.1)
 
 
 # ── What a mesh divides ──────────────────────────────────────────────────────────────────────
