@@ -1,13 +1,18 @@
 """How the tests share a machine. `make test` runs files side by side in several processes; those
 that start a Ray are all run by one of them, since two Rays on one machine disturb each other."""
 
+import ctypes
 import fcntl
+import gc
 import os
+import platform
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
@@ -66,3 +71,17 @@ def one_ray_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
     with LOCK.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+MUCH = 2 * 2**30  # bytes: four such processes leave the tests' own children more than half of 24 GiB
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_is_given_back() -> Iterator[None]:
+    """A process of tests keeps each program that it compiled; after a file it forgets them."""
+    yield
+    if "jax" in sys.modules and psutil.Process().memory_info().rss > MUCH:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+        if platform.libc_ver()[0] == "glibc":
+            ctypes.CDLL(None).malloc_trim(0)
