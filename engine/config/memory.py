@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from engine.config.flops import chunk
+from engine.config.hardware import Platform
 from engine.config.schema import ComputeConfig, LayerKind, MeshConfig, ModelConfig, TrainConfig
 from engine.config.shapes import shapes
-
-Platform = Literal["cpu", "gpu", "tpu"]
 
 FLOAT32 = 4  # bytes of it: parameters, moments, gradients
 USABLE = 0.92  # of a device's memory; the runtime, communication and fragmentation take the rest

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from engine.config import memory
-from engine.config.memory import Platform
+from engine.config.hardware import Hardware, Platform
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from engine.config.shapes import shapes
 
@@ -21,15 +21,6 @@ NETWORK: dict[Platform, tuple[float, float]] = {
 }
 MOST_TENSOR = 8  # parts of a matrix; smaller ones keep a device's multipliers waiting
 ALIKE = 1.1  # times the least traffic; among such meshes the simplest is chosen
-
-
-class Hardware(NamedTuple):
-    """Devices, as the choice needs to know them."""
-
-    platform: Platform
-    devices: int
-    memory: int | None  # bytes of one device; None: unknown, so that everything fits
-    host: int  # devices that the fast network joins
 
 
 class Traffic(NamedTuple):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from engine.config import flops, memory
+from engine.config.hardware import Platform
 from engine.config.schema import ModelConfig, TrainConfig
 from engine.data.sampling import Batches, ahead
 from engine.data.token_store import Batch, WrongTokens
@@ -260,7 +261,7 @@ def _memory_in_words(
             raise
         device: jax.Device = mesh.devices.flat[0]
         limit = (device.memory_stats() or {}).get("bytes_limit")
-        said, platform = str(error), cast(memory.Platform, device.platform)
+        said, platform = str(error), cast(Platform, device.platform)
         if not isinstance(decoder.config, ModelConfig):
             raise OutOfMemory(
                 f"memory is out ({' '.join(said.split())[:200]}); make train_batch_size or the "

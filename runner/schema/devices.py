@@ -9,9 +9,9 @@ whole: `topologies` gives the shape for each number of chips. A lab adds or over
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from engine.config.mesh_choice import Hardware
+from engine.config.hardware import Hardware, Platform
 
 UTILISATION = (0.5, 0.2)  # fraction of peak FLOP/s that a good and a poor run reach
 
@@ -26,7 +26,7 @@ class Kind:
 
     description: str
     peak_flops: float  # FLOP/s of one device
-    platform: Literal["cpu", "gpu", "tpu"]  # as JAX calls it
+    platform: Platform
     memory_gib: float | None = None  # of one device; None: whatever the machine has
     ray_cpus: float = 0  # whole cores; a run without ray_gpus trains on them
     ray_gpus: float = 0

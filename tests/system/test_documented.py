@@ -15,7 +15,7 @@ SMALLER = {
     **{"num_train_steps": 8, "train_batch_size": 2},
     **{"hidden_dim": 16, "intermediate_dim": 32, "num_layers": 1},
 }
-DAILY = {"README.md", "first-experiment.md", "run-a-lab.md"}  # what a newcomer reads first
+DAILY = {"README.md", "run-a-lab.md"}  # what a newcomer reads first
 RUN = {page: [b for b in blocks(page) if not b.not_run] for page in WRITTEN}
 
 

@@ -235,7 +235,9 @@ def _but_states(params: Params) -> Params:
     return params | {"blocks": params["blocks"] | {"mlp": kept}}
 
 
-@pytest.mark.parametrize("balance", ["quantile", "bias", "auxiliary"])
+@pytest.mark.parametrize(
+    "balance", ["quantile", "bias", pytest.param("auxiliary", marks=pytest.mark.slow)]
+)
 def test_a_batch_in_parts_steps_like_the_whole_one(balance: str) -> None:
     config = mixed({"balance": balance, "router_z_loss": 0.01})
     one, two = (stepped(config, 2, gradient_accumulation_steps=n)[1] for n in (1, 2))
@@ -377,7 +379,8 @@ OTHERS = ((1, 1, 1, 8), (2, 2, 1, 2), (1, 8, 1, 1))
 @pytest.mark.parametrize(
     ("how", "meshes"),
     [
-        ("blocks", [(1, 2, 2, 2)]),
+        # a mixture with every other part, on this mesh, is in test_parts
+        pytest.param("blocks", [(1, 2, 2, 2)], marks=pytest.mark.slow),
         pytest.param("blocks", OTHERS, marks=pytest.mark.slow),
         pytest.param("ragged", OTHERS, marks=pytest.mark.slow),
     ],

@@ -186,7 +186,7 @@ def test_a_part_that_begins_as_nothing_begins_as_the_plain_model(name: str) -> N
     np.testing.assert_allclose(*logits, atol=1e-6)
 
 
-@pytest.mark.parametrize("init", ["marin", "mup"])
+@pytest.mark.parametrize("init", [pytest.param("marin", marks=pytest.mark.slow), "mup"])
 def test_a_named_initialisation_draws_the_same_numbers_in_other_sizes(init: str) -> None:
     moe = {"num_experts": 4, "top_k": 2, "expert_dim": 8, "latent_dim": 6, "shared_dim": 5}
     changes = EVERY | {"moe": moe, "intermediate_dim": None}
@@ -227,7 +227,7 @@ def test_loops_and_remat_change_no_figure(name: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * float(jnp.abs(b).max() + 1))
 
 
-@pytest.mark.parametrize("moe", [False, True])
+@pytest.mark.parametrize("moe", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_generated_tokens_are_those_that_are_scored(moe: bool) -> None:
     experts = {"moe": {"num_experts": 4, "top_k": 2, "expert_dim": 8}, "intermediate_dim": None}
     decoder = Decoder(shaped(**EVERY | {"seq_len": 32} | (experts if moe else {})))

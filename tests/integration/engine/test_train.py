@@ -208,6 +208,7 @@ def test_kills_at_seeded_steps_leave_no_trace_in_parameters_and_moments(
     assert digests(folder / "12") == undisturbed[1]
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_trace_in_a_model_of_experts_and_every_part(
     run: Run,
     tiny: ModelConfig,

@@ -121,6 +121,7 @@ def test_the_labs_model_is_scored_on_every_task_and_scores_follow_from_the_items
     assert 5 < scores["task/prose/bpb"]["value"] < 10  # it has learned next to nothing
 
 
+@pytest.mark.slow
 def test_an_own_model_scores_the_same_in_a_box_and_out_of_it(store: Store, tmp_path: Path) -> None:
     text = OWN.replace("NAME", "Table")
     boxed = executor.Terms("bubblewrap")

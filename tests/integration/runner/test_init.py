@@ -75,6 +75,7 @@ def test_two_runs_with_moments_and_schedule_are_one_run(tmp_path: Path) -> None:
     assert not (out["afresh"] / "moments.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_norms_of_queries_and_keys_can_be_added_midway(tmp_path: Path) -> None:
     keep = ", keep_moments: true"
     out = outputs(

@@ -3,7 +3,8 @@
 import pytest
 
 from engine.config import memory, mesh_choice
-from engine.config.mesh_choice import Chosen, Hardware
+from engine.config.hardware import Hardware
+from engine.config.mesh_choice import Chosen
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from tests.unit.engine.test_memory import EIGHT, GIB, LARGE, MODEL, SEQUENCES, TRAIN, changed
 
