@@ -11,10 +11,10 @@ PIP    := -m pip install --quiet --disable-pip-version-check
 demo: .venv/ready bubblewrap
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
 
-# In four processes for two cores, because stories wait half of their time. The tests of a file stay
+# In six processes for two cores, because stories wait half of their time. The tests of a file stay
 # together, because they share what it sets up. Files come in the order of their names, so that the
 # short units are last and all processes end together.
-SPREAD := -n 4 --dist loadfile --no-loadscope-reorder
+SPREAD := -n 6 --dist loadfile --no-loadscope-reorder
 
 # Each day: all units, and the stories of what crosses rooms. `test-all` leaves out what wants a
 # browser or a night.

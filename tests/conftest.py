@@ -73,7 +73,7 @@ def one_ray_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-MUCH = 2 * 2**30  # bytes; four such processes leave room for what the tests start in 24 GiB
+MUCH = 3 * 2**29  # bytes; six such processes leave room for what the tests start in 24 GiB
 
 
 @pytest.fixture(scope="module", autouse=True)
