@@ -6,7 +6,11 @@ import json
 import os
 import re
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+import compile_fast
+
+os.environ["XLA_FLAGS"] = " ".join(
+    (*compile_fast.FLAGS, "--xla_force_host_platform_device_count=4")
+)
 
 import jax
 import jax.numpy as jnp

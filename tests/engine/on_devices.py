@@ -4,7 +4,6 @@ must be told of devices and hosts before it begins. `test_mesh.py` starts them b
 
 import hashlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import compile_fast
 import jax
 import numpy as np
 
@@ -206,11 +206,8 @@ def ask(folder: Path, hosts: int = 1, **spec: Any) -> list[dict[str, Any]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = (
-        f"--xla_force_host_platform_device_count={8 // hosts}",
-        "--xla_backend_optimization_level=0",  # of LLVM: it compiles in half the time
-    )
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags)}
+    devices = f"--xla_force_host_platform_device_count={8 // hosts}"
+    environment = compile_fast.in_environment(devices) | {"JAX_PLATFORMS": "cpu"}
     started = []
     for host in range(hosts):
         place = {"address": address, "hosts": hosts, "host": host} if hosts > 1 else {}

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import compile_fast
 import jax
 import numpy as np
 import on_devices
@@ -22,7 +23,6 @@ from engine.model.decoder import Decoder
 from engine.model.processes import Place
 from engine.training.train import train
 
-FLAGS = "--xla_backend_optimization_level=0"  # of LLVM: it compiles in half the time
 DEATHS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
 
 
@@ -103,10 +103,9 @@ def ask(count: int, slices: int = 1, devices: int = 1, **spec: Any) -> list[dict
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    environment = os.environ | {
+    environment = compile_fast.in_environment() | {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(devices),
-        "XLA_FLAGS": FLAGS,
     }
     places = [json.dumps([rank, count, address, slices]) for rank in range(count)]
     started = [

@@ -3,6 +3,7 @@ that run for milliseconds; the stories and the experiments run with them."""
 
 from collections.abc import Iterator
 
+import compile_fast
 import jax
 import pytest
 
@@ -15,7 +16,10 @@ from tests.engine.fixtures import tokens as tokens
 
 @pytest.fixture(scope="package", autouse=True)
 def few_optimizations() -> Iterator[None]:
-    """XLA compiles faster what runs only a few times."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    """XLA compiles faster what runs only a few times, here and in the processes that are started.
+    Where another folder's tests compiled before, XLA has read its flags already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", compile_fast.in_environment()["XLA_FLAGS"])
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)

@@ -158,6 +158,7 @@ def drive(
     folder: Path, slices: int, hosts_per_slice: int, devices: int, disturb: list[Any]
 ) -> dict[str, Any]:
     """Run a gang undisturbed, one of which a host is killed, and one whose program fails."""
+    import compile_fast
     import on_devices
     import one_of_many
     import ray
@@ -172,7 +173,7 @@ def drive(
         resources={"CPU": 0.5},
         environment={
             "JAX_NUM_CPU_DEVICES": str(devices),
-            "XLA_FLAGS": one_of_many.FLAGS,
+            "XLA_FLAGS": " ".join(compile_fast.FLAGS),
             "JAX_COMPILATION_CACHE_DIR": str(folder / "xla"),  # the second gang compiles nothing
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         },
