@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +31,8 @@ from runner.schema.record import (
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 
+MAX_ENDED = 200  # executions that are kept in memory
+
 
 @dataclass(frozen=True)
 class Observer:
@@ -43,6 +45,8 @@ class Observer:
     turns: Turns | None = None
     site: str = ""
     isolation: Isolated = ""
+    # Executions that have ended change no more; a thread is looked at much oftener than one ends.
+    _ended: dict[str, Ran] = field(default_factory=dict)
 
     def thread(
         self,
@@ -159,6 +163,14 @@ class Observer:
         )
 
     def _ran(self, id: str) -> Ran:
+        ran = self._ended.get(id) or self._seen(id)
+        if ran.life.result and all(attempt.ended for attempt in ran.life.attempts):
+            self._ended[id] = ran
+            if len(self._ended) > MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
+        return ran
+
+    def _seen(self, id: str) -> Ran:
         now = self.github.now()
         life = effects.observe(self.store, self.launcher.look, self.leases, id, now)
         runs = (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bot.controller import catch_up
+from bot.controller.observer import Observer
 from bot.controller.reconciler import LIST_EVERY, ONE_ROUND, Reconciler
 from bot.fake_github.world.faults import Fault
 from bot.inbox import deliveries
@@ -180,3 +181,21 @@ def test_the_eyes_on_a_command_are_logged_with_its_delivery(lab: Lab) -> None:
     (eyes,) = [about for words, about in seen.items() if "eyes" in words]
     told = [name for name in lab.records("handled") if name.startswith("700001/1/")]
     assert any(name.rpartition("/")[2].removesuffix(".json") in eyes for name in told)
+
+
+def test_an_execution_that_has_ended_is_read_once_however_often_its_thread_is_looked_at(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.trainer.pace = None
+    pull = lab.propose()
+    lab.say("grace", pull, "/run")
+    read: list[str] = []
+    own = Observer._seen
+    monkeypatch.setattr(Observer, "_seen", lambda self, id: read.append(id) or own(self, id))
+    lab.say("sam", pull, "/status")
+    lab.say("sam", pull, "/status")
+    assert read == []
+    lab.die()
+    lab.say("sam", pull, "/status")
+    assert "done" in lab.comments(pull)[-1].lower()
+    assert len(read) == len(set(read)) == 1
