@@ -52,6 +52,7 @@ KEPT_WHOLE = ("NPROC", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
 NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns")
 NOBODY = ("--uid", "65534", "--gid", "65534")
 LOOK_EVERY = 0.25  # seconds between checks
+TOLD = "it was told to end"
 TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
 SMALL = 1 << 30  # bytes of folders in memory: /tmp, /dev/shm
 BLOCK = 1 << 16
@@ -78,6 +79,7 @@ class Box:
     folder: Path = Path("/tmp")  # its working directory
     accelerator: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float | None = None  # seconds between TERM and KILL; None: five
 
 
 class Ended(NamedTuple):
@@ -253,17 +255,11 @@ def run(
     stderr: bool = True,
 ) -> Ended:
     """Run `python -m <module> …` in the box until it ends, exceeds a limit, or this process gets
-    SIGTERM (which is passed on, with 5 s to obey). `given` is its standard input; `keep` gets its
-    output, with stderr if `stderr`. Must be called from the main thread of a process. Raises
-    CannotIsolate."""
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "runner.isolation.first_process",
-        str(limits.tasks),
-        *module,
-    ]
+    SIGTERM (which is passed on, with the box's seconds to obey). `given` is its standard input;
+    `keep` gets its output, with stderr if `stderr`. Must be called from the main thread of a
+    process. Raises CannotIsolate."""
+    first = ["runner.isolation.first_process", str(limits.tasks)]
+    argv = [sys.executable, "-P", "-m", *first, *module]
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
         _sealed(given) as question,
@@ -349,8 +345,8 @@ def _watch(
         elif not reading:
             time.sleep(LOOK_EVERY / 5)
         now = time.monotonic()
-        if asked is not None and now - asked > TERM_MAY_TAKE:
-            return Ended(128 + signal.SIGKILL, "it was told to end")
+        if asked is not None and now - asked > (box.patience or TERM_MAY_TAKE):
+            return Ended(128 + signal.SIGKILL, TOLD)
         if now - looked < LOOK_EVERY:
             continue
         if told() and asked is None:
@@ -374,7 +370,7 @@ def _watch(
         reading, printed = bool(block), printed + len(block)
         _keep(keep, block, printed, limits.printed)
     if asked is not None:
-        return Ended(process.returncode, "it was told to end")
+        return Ended(process.returncode, TOLD)
     # The last writes were not checked yet, and the next step reads all of it.
     why = None if process.returncode else resource_watch.written(folders, limits)
     return Ended(process.returncode, why)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from engine.config import flops, memory, mesh_choice
 from engine.config.mesh_choice import Chosen
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig
-from runner.lib.format import duration, first_of, percent
+from runner.lib.format import dollars, duration, first_of, many, percent
 from runner.schema.devices import UTILISATION, Slice
 from runner.schema.lab_config import DEVICES
 from runner.schema.record import Plan, PlannedArm
@@ -25,7 +25,7 @@ def told(plan: Plan, in_table: bool = False) -> list[str]:
         found += _of_group(on, compute, arms.values(), of, in_table)
     if len(groups) > MOST:
         found.append(f"{len(groups) - MOST} more meshes are in the configurations of the steps")
-    return [*found, *_without_price(plan)]
+    return [*found, *_of_spot(plan), *_without_price(plan)]
 
 
 def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]]:
@@ -118,6 +118,31 @@ def _chosen(on: Slice, compute: ComputeConfig, arm: PlannedArm) -> Chosen | None
         if found and found.compute == compute:
             return found
     return None
+
+
+def _of_spot(plan: Plan) -> Iterator[str]:
+    """The most that a preemption costs: the training between two checkpoints."""
+    most: tuple[float, str] | None = None
+    for (arm, _), name in plan.trained().items():
+        on, planned = plan.steps[name].resources, plan.arms[arm]
+        if not on.spot or on.kind not in plan.kinds:
+            continue
+        kind, train = plan.kinds[on.kind], planned.train
+        steps = min(train.checkpoint_every, train.evaluate_every or train.checkpoint_every)
+        words = f"at most {many(steps, 'step')} of each run (of {train.num_train_steps:,})"
+        seconds = 0.0
+        if planned.model_flops is not None:
+            seconds = planned.model_flops * steps / train.num_train_steps
+            seconds /= kind.peak_flops * on.count * UTILISATION[1]
+            words += f", about {_short(seconds)}"
+            if price := kind.price_of(on.spot):
+                words += f" and {dollars(seconds * on.count * price / 3600)}"
+        most = max(most or (seconds, words), (seconds, words))
+    if most:
+        yield (
+            "Spot devices may be taken away. Each time, the lab does again what came after the "
+            f"last checkpoint: {most[1]}, and the start. It continues until the time limit"
+        )
 
 
 def _without_price(plan: Plan) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 from runner.history import progress_left
 from runner.history.step_runs import READ, read_by
 from runner.isolation.bubblewrap import USUAL, Limits
+from runner.lib import preemption
 from runner.planning import planned_steps, planner
 from runner.planning.own_code_folder import laid
 from runner.schema import step_graph
@@ -227,6 +228,8 @@ def make(
         kept = {KEPT: str(store.fetch(folder))}
 
     def build(out: Path) -> None:
+        if step.resources.spot:
+            preemption.wait_for_the_end(sleep)
         scratch = scratch_of(out)
         scratch.mkdir()
         if step.own:
@@ -250,6 +253,7 @@ def make(
                 isolation=terms.isolation if step.private else "",
                 limits=terms.limits,
                 cache=cache(store, step),
+                spot=step.resources.spot,
                 next=then or training(store, step, kind, terms.isolation),
             )
             child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
@@ -271,6 +275,7 @@ def make(
         by=execution,
         receipt=lambda: receipt,
         most_lost=MOST_ATTEMPTS,
+        preemptible=step.resources.spot,
         left=lambda folders: progress_left.of_makers(store, step, folders),
         stale_after=stale_after,
         sleep=sleep,

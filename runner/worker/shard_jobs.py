@@ -5,25 +5,27 @@ code of a step: each child is forked by a `runner.worker.fork_server` and ends w
 import hashlib
 import secrets
 import shutil
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.lib import bounds, untrusted_files
+from runner.lib import bounds, preemption, untrusted_files
 from runner.schema import job_reports
 from runner.spec.step_types import BUILT_IN, KEPT, OverShards
 from runner.store import digests
-from runner.store.artifacts import MakerLost, MakingFailed
+from runner.store.artifacts import MakerLost, MakerPreempted, MakingFailed
 from runner.store.digests import BadOutput
 from runner.store.scratch_paths import DIGESTS, HELD, PARTS, RECEIPT, WHY
 from runner.worker.fork_server import ServerGone, StepServer
-from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job, reason
+from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, TRAIN, Job, reason
 from runner.worker.texts.shards import corpus_files, groups, shards
 
 MADE = "made"  # a part's files; beside it is their description
 MOST_DIGESTS = 64 << 20  # bytes
+NOTICED = "it saved and left, because its machine was about to be taken away"
 
 
 Child = Callable[[Job], None]  # raises MakingFailed and MakerLost
@@ -40,13 +42,15 @@ def ready() -> None:
 
 def run(job: Job) -> None:
     """Make what `job` names in a process of its own. Its log is in the scratch folder. Raises
-    MakingFailed, and MakerLost if its process was killed."""
+    MakingFailed, MakerLost if its process was killed, and MakerPreempted if it left."""
     try:
         code = _server.make(job)
     except ServerGone as error:
         if error.code >= 0:
             raise MakerLost(str(error)) from error
         code = error.code
+    if job.function == TRAIN and code in (preemption.LEFT, -signal.SIGTERM):
+        raise MakerPreempted(NOTICED)
     if code:
         raise (MakerLost if code < 0 else MakingFailed)(reason(Path(job.scratch, WHY), code))
     if not Path(job.scratch, RECEIPT).is_file():

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from runner.isolation import bubblewrap
-from runner.lib import process_tree, untrusted_files
+from runner.lib import preemption, process_tree, untrusted_files
 from runner.lib.canonical_json import to_json
 from runner.lib.own_code_errors import BadOwnCode, blamed
 from runner.schema.devices import Kind
@@ -46,6 +46,7 @@ ASKS_MODELS = (  # in boxes of their own
 )
 TRAIN = "runner.worker.models.train:train"
 MOST_WHY = 2_000  # bytes
+SAVING_MAY_TAKE = 20.0  # seconds for a training to save and end after SIGTERM
 
 NOT_ISOLATED = {
     "": "nobody has said how code of the experiment's own is to be isolated; nothing was run",
@@ -80,6 +81,7 @@ class Job:
     isolation: "Isolation" = ""  # of own code, and of steps that read its output
     limits: bubblewrap.Limits = bubblewrap.USUAL
     cache: str = ""  # a folder of compiled programs; empty if none can be trusted
+    spot: bool = False  # its devices may be taken away
     next: "Training | None" = None  # the likely next step
 
     def written(self) -> bytes:
@@ -108,6 +110,11 @@ class Job:
 def main(job: Job) -> int:
     """Make the step. Returns the exit code."""
     process_tree.adopt_orphans()
+    with preemption.watched(job.spot and job.function == TRAIN):
+        return _main(job)
+
+
+def _main(job: Job) -> int:
     if job.isolation == "bubblewrap":
         # The lab's step, which runs models and solutions in boxes: no box can be in a box.
         if job.function in ASKS_MODELS and (job.code or job.config.get("samples")):
@@ -166,6 +173,8 @@ def told(do: Callable[[], object], why: Path) -> int:
     """Call `do`; if it fails, write the reason to the file `why`. Returns the exit code."""
     try:
         do()
+    except preemption.Left:
+        return preemption.LEFT
     except BaseException as error:
         traceback.print_exc()
         words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"
@@ -255,6 +264,8 @@ def _made_in(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
     finally:
         # Also if bubblewrap itself was killed.
         process_tree.end_descendants(signal.SIGKILL)
+    if ended.why == bubblewrap.TOLD and job.function == TRAIN:
+        return preemption.LEFT
     if ended.code or ended.why:
         return _failed(scratch / WHY, reason_isolated(scratch / BOX / WHY, ended))
     try:
@@ -285,6 +296,7 @@ def box_of(job: Job) -> bubblewrap.Box:
         ),
         folder=scratch,
         accelerator=job.devices.platform != "cpu",
+        patience=SAVING_MAY_TAKE if job.function == TRAIN else None,
     )
 
 

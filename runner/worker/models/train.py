@@ -6,6 +6,8 @@ checkpoints, which are not kept, and in `curve` the metrics of each step, also o
 
 import json
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from engine.training.heap import keep_heap
 from engine.training.step import recipe
 from engine.training.train import Diverged, Metrics
 from engine.training.train import train as steps_of
+from runner.lib import preemption, process_tree
 from runner.store import scratch_paths
 from runner.store.scratch_paths import CURVE
 from runner.worker.environment import PEAK_FLOPS
@@ -30,7 +33,7 @@ from runner.worker.models.params_file import MOMENTS, PARAMS, snapshot_of
 from runner.worker.models.plugin_model import OWN, Functions
 from runner.worker.models.plugins import Parts
 
-OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # different in each run
+OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds", "seconds")  # different in each run
 OF_EXPERTS = ("max_load", "dropped")  # no other model's curve has them
 
 
@@ -68,7 +71,9 @@ def train(
 ) -> None:
     """Train on the train split of the input `tokens`, and on those that phases name. Continues from
     an earlier maker's checkpoints, in folders beside this one. Without `output`, as a process of a
-    gang (`runner.worker.multi_host_step`), it only trains up to the last checkpoint."""
+    gang (`runner.worker.multi_host_step`), it only trains up to the last checkpoint. After SIGTERM
+    it saves and raises Left."""
+    began = time.monotonic()
     keep_heap()
     parts = Parts(config, inputs, functions)
     last = parts.recipe.num_train_steps
@@ -76,7 +81,10 @@ def train(
     makers = [*scratch_paths.others(out), mine]
     checkpoints = [maker / "checkpoints" for maker in makers]
     if not output or last not in map(latest, checkpoints):
-        _note(steps(parts, checkpoints[-1], checkpoints[:-1]), last, mine / CURVE)
+        with process_tree.noting(signal.SIGTERM) as told:
+            some = steps(parts, checkpoints[-1], checkpoints[:-1], stop=told)
+            if _note(some, last, mine / CURVE, began) < last:
+                raise preemption.Left
     if not output:
         return
     finished = of_step(last, checkpoints)
@@ -105,14 +113,16 @@ def _write(tree: Any, path: Path) -> None:
     safetensors.numpy.save_file(leaves(jax.device_get(tree)), path)
 
 
-def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
-    """Train; the first process writes the metrics of each step."""
-    chunks = MetricsChunks(curve)
+def _note(steps: Iterator[Metrics], last: int, curve: Path, began: float) -> int:
+    """Train; the first process writes the metrics of each step, with the seconds since `began`.
+    Returns the number of the last step."""
+    chunks, done = MetricsChunks(curve), last
     try:
         for metrics in steps:
-            print(f"step {metrics.step} of {last}: loss {metrics.loss:.4f}", flush=True)
+            done = metrics.step
+            print(f"step {done} of {last}: loss {metrics.loss:.4f}", flush=True)
             if jax.process_index() == 0:
-                figures = metrics._asdict()
+                figures = metrics._asdict() | {"seconds": round(time.monotonic() - began, 3)}
                 saving = figures.pop("saving")
                 for name in OF_EXPERTS:
                     if figures[name] is None:
@@ -122,6 +132,7 @@ def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
                     chunks.flush()
     finally:
         chunks.flush()
+    return done
 
 
 def _peak_flops(config: object) -> float | None:
