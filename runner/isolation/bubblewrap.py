@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from runner.isolation import cgroups, resource_watch, seccomp
 from runner.isolation.resource_watch import USUAL as USUAL
@@ -36,6 +36,9 @@ from runner.isolation.resource_watch import Hidden
 from runner.isolation.resource_watch import Limits as Limits
 from runner.lib import human_eval, paths, process_tree
 from runner.lib.paths import LAB as LAB
+
+if TYPE_CHECKING:
+    from runner.isolation.gang_network import Network
 
 # Tracks are scored on the lab's own text, which contains the bot's files; benchmarks on HumanEval.
 HIDDEN = (LAB / "engine/data/texts", LAB / "bot", *filter(None, [human_eval.folder()]))
@@ -80,6 +83,7 @@ class Box:
     accelerator: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     patience: float | None = None  # seconds between TERM and KILL; None: five
+    network: "Network | None" = None  # with the other boxes of its gang
 
 
 class Ended(NamedTuple):
@@ -106,6 +110,8 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
     for name in SYSTEM:
         words += _system(Path("/", name))
     words += [x for name in OF_ETC for x in _bind("--ro-bind-try", Path("/etc", name))]
+    if box.network:
+        words += ["--share-net", "--ro-bind", str(box.network.hosts), "/etc/hosts"]
     words += ["--proc", "/proc"]
     words += [x for name in OF_PROC for x in _bind("--ro-bind-try", Path("/proc", name))]
     words += ["--dev", "/dev", "--size", str(SMALL), "--tmpfs", "/dev/shm"]
@@ -227,15 +233,16 @@ def version() -> str:
     return said.stdout.strip()
 
 
-def _held(limits: Limits, controllers: Iterable[str]) -> str:
+def _held(box: Box, limits: Limits, controllers: Iterable[str]) -> str:
     """For a receipt: the limits and what enforces them."""
+    network = "a network with its gang alone" if box.network else "no network"
     grouped = "by cgroups"
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
     unfiltered = "" if seccomp.program() else ", system calls not filtered"
     most = limits.most_memory() >> 20, limits.file >> 20, limits.written >> 20
     return (
-        f"{version()}, no network{unfiltered}; limits: memory {most[0]:,} MiB {memory}, "
+        f"{version()}, {network}{unfiltered}; limits: memory {most[0]:,} MiB {memory}, "
         f"{limits.tasks} processes {tasks}, a file {most[1]:,} MiB by the kernel, "
         f"written {most[2]:,} MiB watched, "
         f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
@@ -274,11 +281,11 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if stderr else subprocess.DEVNULL,
             env={},  # others inside can read the environment of the box's first process
-            preexec_fn=partial(_limit, os.getpid(), limits, groups),
+            preexec_fn=partial(_limit, os.getpid(), limits, groups, box),
         )
         try:
             ended = _watch(process, box, limits, keep, told, "memory" in groups.controllers)
-            return ended._replace(held=_held(limits, groups.controllers))
+            return ended._replace(held=_held(box, limits, groups.controllers))
         finally:
             _end(process)
 
@@ -314,9 +321,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _limit(parent: int, limits: Limits, groups: cgroups.Held) -> None:
-    process_tree.die_with_parent(signal.SIGKILL, parent)
+def _limit(parent: int, limits: Limits, groups: cgroups.Held, box: Box) -> None:
     groups.enter()
+    if box.network:
+        box.network.enter()
+    process_tree.die_with_parent(signal.SIGKILL, parent)  # `enter` would undo it
     process_tree.let_go()
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file, limits.file))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -37,7 +37,7 @@ def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedA
             continue
         of = step.resources
         compute = ComputeConfig.model_validate(step.config.get("compute", {}))
-        key = Slice(of.kind, of.count, plan.kinds[of.kind]), compute
+        key = Slice(of.kind, of.count, plan.kinds[of.kind], of.slices), compute
         found.setdefault(key, {})[arm] = plan.arms[arm]
     return found
 
@@ -93,7 +93,7 @@ def _utilisation(arm: PlannedArm, of: str, on: Slice, compute: ComputeConfig) ->
     )
     if on.count == 1:
         return words
-    sent = mesh_choice.traffic(_labs(arm), arm.train, compute, kind.hardware(on.count))
+    sent = mesh_choice.traffic(_labs(arm), arm.train, compute, on.hardware)
     exposed = good * seconds / (seconds + sent.seconds)
     words += (
         f", and a device sends {memory.size(sent.bytes)} in {_short(sent.seconds)}: if nothing is "
@@ -111,7 +111,7 @@ def _labs(arm: PlannedArm) -> ModelConfig:
 
 def _chosen(on: Slice, compute: ComputeConfig, arm: PlannedArm) -> Chosen | None:
     """The choice that these computations are; None if they are another one."""
-    hardware = on.device.hardware(on.count)
+    hardware = on.hardware
     for remat, may_remat in (("none", True), (compute.remat, False)):
         open_ = compute.model_copy(update={"mesh": ONE, "remat": remat})
         found = mesh_choice.choose(_labs(arm), arm.train, open_, hardware, may_remat)

@@ -28,7 +28,7 @@ from runner.store import artifacts, checkpoint_sync
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.store.backends import remove_tree
 from runner.store.leases import STALE_AFTER
-from runner.store.scratch_paths import CURVE, SCRATCH, STOPPED
+from runner.store.scratch_paths import CHECKPOINTS, CURVE, SCRATCH, STOPPED
 from runner.store.scratch_paths import of as scratch_of
 from runner.store.store import Remote, Store, StoreError
 from runner.worker import ray_tasks, shard_jobs
@@ -244,12 +244,14 @@ def make(
                 config=step.config,
                 own=() if step.function in step.own else step.own,
                 models=_models(step, steps),
-                inputs={key: _given(store, key, step, steps) for key in step.inputs} | kept,
+                inputs={key: given(store, key, step, steps) for key in step.inputs} | kept,
                 out=str(out),
                 scratch=str(scratch),
                 code=str(own) if own else "",
                 devices=kind,
                 count=step.resources.count,
+                slices=step.resources.slices,
+                min_slices=step.resources.min_slices or step.resources.slices,
                 isolation=terms.isolation if step.private else "",
                 limits=terms.limits,
                 cache=cache(store, step),
@@ -260,8 +262,8 @@ def make(
             if takes_gang(kind, step.resources.count):
                 from runner.worker import multi_host_step  # needs Ray
 
-                _refuse_a_bucket(store, name)
-                of_gang = multi_host_step.train(name, step, job)
+                of_gang = multi_host_step.train(store, name, steps, job)
+                _bring(store, step)
                 job = replace(job, devices=kinds["cpu"], count=1)
             receipt.update(shard_jobs.make(step.do, job, child, one, mapper) | of_gang)
 
@@ -282,26 +284,21 @@ def make(
     )
 
 
-def _refuse_a_bucket(store: Store, name: str) -> None:
-    """Processes on several machines write one checkpoint together, so all must see one folder.
-    Raises MakingFailed for a store in a bucket."""
-    if isinstance(store.at("steps"), Remote):
-        raise MakingFailed(
-            f"{name} takes several processes, and so far these train in a folder that all their "
-            "machines see; name a store on disk, or fewer devices"
-        )
+def _bring(store: Store, step: PlannedStep) -> Path | Remote:
+    """Copy from a bucket what makers have saved. Returns the folder around their folders."""
+    where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
+    if isinstance(where, Remote):
+        names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
+        places = [where / name / CHECKPOINTS for name in names]
+        checkpoint_sync.brought(places, CURVE, step.snapshots)
+    return where
 
 
 @contextmanager
 def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
     """Provide what earlier makers saved beside `scratch`, and copy what is saved there during the
     `with` body to the store. Does nothing for a store on disk."""
-    where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
-    if isinstance(where, Remote):
-        names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
-        places = [where / name / "checkpoints" for name in names]
-        checkpoint_sync.brought(places, CURVE, step.snapshots)
-    mine = where / scratch.name / "checkpoints"
+    mine = _bring(store, step) / scratch.name / CHECKPOINTS
     try:
         with checkpoint_sync.copied(mine, beside=scratch / CURVE):
             yield
@@ -324,7 +321,7 @@ def _models(
     }
 
 
-def _given(
+def given(
     store: Store, key: str, step: PlannedStep, steps: Mapping[str, PlannedStep]
 ) -> str | dict[str, str]:
     """The folders of one input: a single one, or one per point of a sweep, by label."""

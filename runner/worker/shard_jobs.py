@@ -20,7 +20,15 @@ from runner.store.artifacts import MakerLost, MakerPreempted, MakingFailed
 from runner.store.digests import BadOutput
 from runner.store.scratch_paths import DIGESTS, HELD, PARTS, RECEIPT, WHY
 from runner.worker.fork_server import ServerGone, StepServer
-from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, TRAIN, Job, reason
+from runner.worker.host_group import PeerLost
+from runner.worker.step_process import (
+    MOST_WHY,
+    NOT_ISOLATED,
+    PEER_GONE,
+    TRAIN,
+    Job,
+    reason,
+)
 from runner.worker.texts.shards import corpus_files, groups, shards
 
 MADE = "made"  # a part's files; beside it is their description
@@ -49,12 +57,31 @@ def run(job: Job) -> None:
         if error.code >= 0:
             raise MakerLost(str(error)) from error
         code = error.code
-    if job.function == TRAIN and code in (preemption.LEFT, -signal.SIGTERM):
-        raise MakerPreempted(NOTICED)
-    if code:
-        raise (MakerLost if code < 0 else MakingFailed)(reason(Path(job.scratch, WHY), code))
+    _raise_for(job, Path(job.scratch), code)
     if not Path(job.scratch, RECEIPT).is_file():
         raise MakingFailed("its process ended before the step did")
+
+
+def _raise_for(job: Job, scratch: Path, code: int) -> None:
+    """Raise what the exit code of its process means."""
+    if job.function == TRAIN and code in (preemption.LEFT, -signal.SIGTERM):
+        raise MakerPreempted(NOTICED)
+    if code == PEER_GONE and job.place:
+        raise PeerLost("another process of the gang is gone")
+    if code:
+        raise (MakerLost if code < 0 else MakingFailed)(reason(scratch / WHY, code))
+
+
+def reported(job: Job, scratch: Path, code: int) -> dict[str, str]:
+    """The receipt of a part of an isolated step, which left it in `scratch` and ended with `code`.
+    Raises MakingFailed and MakerLost."""
+    _raise_for(job, scratch, code)
+    try:
+        return receipts(scratch / RECEIPT) | {
+            "isolation": untrusted_files.words(scratch / HELD, MOST_WHY)
+        }
+    except untrusted_files.Refused as error:
+        raise MakingFailed(str(error)) from error
 
 
 def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str, str]:
