@@ -171,7 +171,7 @@ def _linked(
         while len(links) < len(addresses) - 1:
             link, _ = listening.accept()
             link.settimeout(MEET_WITHIN)
-            with contextlib.suppress(PermissionError):  # a stranger; the others are waited for
+            with contextlib.suppress(OSError):  # a stranger; the others are waited for
                 (peer,) = struct.unpack("!I", _exactly(link, 4))
                 _prove(link, secret, rank, peer)
                 if rank < peer < len(addresses):

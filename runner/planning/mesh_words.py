@@ -7,7 +7,7 @@ from engine.config import flops, memory, mesh_choice
 from engine.config.mesh_choice import Chosen
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig
 from runner.lib.format import dollars, duration, first_of, many, percent
-from runner.schema.devices import UTILISATION, Slice
+from runner.schema.devices import SLICES_WITHIN, UTILISATION, Slice
 from runner.schema.lab_config import DEVICES
 from runner.schema.record import Plan, PlannedArm
 
@@ -25,7 +25,7 @@ def told(plan: Plan, in_table: bool = False) -> list[str]:
         found += _of_group(on, compute, arms.values(), of, in_table)
     if len(groups) > MOST:
         found.append(f"{len(groups) - MOST} more meshes are in the configurations of the steps")
-    return [*found, *_of_spot(plan), *_without_price(plan)]
+    return [*found, *_of_slices(plan), *_of_spot(plan), *_without_price(plan)]
 
 
 def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]]:
@@ -118,6 +118,18 @@ def _chosen(on: Slice, compute: ComputeConfig, arm: PlannedArm) -> Chosen | None
         if found and found.compute == compute:
             return found
     return None
+
+
+def _of_slices(plan: Plan) -> Iterator[str]:
+    """With how many slices a run may continue."""
+    trained = (plan.steps[name].resources for name in plan.trained().values())
+    for slices, least in dict.fromkeys((of.slices, of.min_slices) for of in trained):
+        if least and least < slices:
+            yield (
+                f"If slices are lost and not replaced within {SLICES_WITHIN // 60:.0f} minutes, it "
+                f"continues with at least {least} of {slices}: the same batch, in "
+                f"{slices // least} parts one after the other"
+            )
 
 
 def _of_spot(plan: Plan) -> Iterator[str]:

@@ -16,6 +16,7 @@ from engine.config.hardware import Hardware, Platform
 UTILISATION = (0.5, 0.2)  # fraction of peak FLOP/s that a good and a poor run reach
 
 GIB = 2**30
+SLICES_WITHIN = 600.0  # seconds to wait for all slices where fewer are enough
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, cast
 from engine.model.processes import Place
 from runner.isolation.gang_network import Network
 from runner.lib import preemption
-from runner.schema.devices import Kind
+from runner.schema.devices import SLICES_WITHIN, Kind
 from runner.schema.record import PlannedStep
 from runner.store.artifacts import MakerPreempted, MakingFailed
 from runner.store.scratch_paths import CHECKPOINTS, CURVE, SCRATCH
@@ -27,8 +27,6 @@ from runner.worker.step_process import Job
 
 BUBBLEWRAP = "bubblewrap"
 SHARES_NETWORK = "none: its processes share the cluster's network"
-
-PATIENCE = 600.0  # seconds to wait for all slices where fewer are enough
 
 
 def gang_of(kind: Kind, count: int, slices: int = 1) -> Gang:
@@ -60,7 +58,7 @@ def train(store: Store, name: str, steps: Mapping[str, PlannedStep], job: Job) -
     for slices in enough(job):
         fewer = with_slices(job, slices)
         gang = gang_of(fewer.devices, fewer.count, slices)
-        patience = PATIENCE if slices > job.min_slices else None
+        patience = SLICES_WITHIN if slices > job.min_slices else None
         gang = replace(gang, boxed=boxed, patience=patience)
         if in_bucket:
             from runner.store.gcs import for_orbax  # the client library only for a bucket

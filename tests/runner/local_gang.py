@@ -19,6 +19,7 @@ from engine.model.processes import Place
 from runner.isolation import gang_network
 from runner.store.artifacts import MakerLost, MakerPreempted, MakingFailed
 from runner.worker.host_group import Gang
+from runner.worker.host_group_ray import NotEnough
 
 PREEMPTED = 99  # exit code
 
@@ -28,10 +29,14 @@ class LocalGangs:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.count = folder, 0
+        self.most_slices = 99  # that are free
         self.hosts: list[subprocess.Popen[bytes]] = []
 
     def run(self, program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
         """Call the program on all hosts of the gang."""
+        if gang.slices > self.most_slices:
+            assert gang.patience is not None, "it would wait for ever"
+            raise NotEnough
         self.count += 1
         folder = self._folder / str(self.count)
         folder.mkdir(parents=True)

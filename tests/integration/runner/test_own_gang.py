@@ -121,7 +121,7 @@ def test_only_who_knows_the_secret_is_let_into_a_network() -> None:
 
     first = threading.Thread(target=open_, args=(0, b"right" * 8))
     first.start()
-    with pytest.raises(PermissionError):
+    with pytest.raises(bubblewrap.CannotIsolate):
         open_(1, b"wrong" * 8)
     assert first.is_alive(), "it waits for the real one"
     open_(1, b"right" * 8)
