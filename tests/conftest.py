@@ -32,7 +32,13 @@ assert examples.TIMES > 0  # that file sets Hypothesis up
 collect_ignore = ["traps"]  # strangers' experiments, one of which has a conftest.py
 RAY = {
     *("test_whole_way", "test_processes", "test_gang", "test_tpu_gang"),
-    *("test_steps_on_ray", "test_gcs_on_ray", "test_lost_on_ray", "test_doctor_on_ray"),
+    *(
+        "test_arms_on_slices",
+        "test_steps_on_ray",
+        "test_gcs_on_ray",
+        "test_lost_on_ray",
+        "test_doctor_on_ray",
+    ),
 }
 LOCK = Path(tempfile.gettempdir()) / "regatta-tests-ray.lock"
 

@@ -148,6 +148,8 @@ class FakeGcs:
     async def upload(self, request: Request, bucket: str) -> Response:
         """In one piece, with a description or without, or the beginning of one in several."""
         query = request.query_params
+        if "upload_id" in query:
+            return await self.resume(request, bucket)
         kind, match = query["uploadType"], query.get("ifGenerationMatch")
         if kind == "media":
             about = {"contentType": request.headers.get("content-type")}
@@ -279,6 +281,11 @@ def _app(fake: FakeGcs) -> FastAPI:
     @app.delete(OBJECT)
     async def delete(request: Request, bucket: str, name: str) -> Response:
         return fake.delete(request, bucket, name)
+
+    @app.get("/storage/v1/b/{bucket}")
+    async def about(bucket: str) -> Response:
+        fake._bucket(bucket)
+        return JSONResponse({"kind": "storage#bucket", "name": bucket, "location": "EU"})
 
     @app.get("/storage/v1/b/{bucket}/o")
     async def listing(request: Request, bucket: str) -> Response:

@@ -246,6 +246,7 @@ def finish(
     state: str = "done",
     why: str = "",
     refused: Sequence[str] = (),
+    lost: Sequence[record.Lost] = (),
     runs: Sequence[record.Run] | None = None,
 ) -> list[record.Run]:
     """Record an execution whole, with the runs and the verdicts that follow from `figures`."""
@@ -264,6 +265,7 @@ def finish(
         why=why,
         verdicts=judged,
         refused=tuple(refused),
+        lost=tuple(lost),
         seconds=71.0,
     )
     record.write(store, f"executions/{of.id}/result", result)

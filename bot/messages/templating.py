@@ -15,6 +15,7 @@ import jinja2
 from bot.model.escape import code, fenced, prose, text
 from bot.model.thread import Ran
 from runner.analysis import designs, findings, speedrun_rows
+from runner.history import lost_work
 from runner.lib import format
 from runner.planning import mesh_words, planned_steps, study_words
 from runner.publish import step_summary
@@ -125,6 +126,7 @@ _jinja.globals.update(
     linked=linked,
     tally=tally,
     ended=step_summary.ended,
+    lost=lost_work.told,
     pooled=designs.pooled,
     measures=measured.told,
     snapshots=snapshots.told,

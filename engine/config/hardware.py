@@ -13,3 +13,4 @@ class Hardware(NamedTuple):
     devices: int
     memory: int | None  # bytes of one device; None: unknown, so that everything fits
     host: int  # devices that the fast network joins
+    slices: int = 1  # groups of devices; only `data` is split between them

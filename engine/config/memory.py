@@ -35,11 +35,18 @@ def misfits(
     mesh: MeshConfig,
     *,
     devices: int | None = None,
+    slices: int = 1,
     model: ModelConfig | None = None,
     train: TrainConfig | None = None,
 ) -> list[Misfit]:
-    """Every given value that `mesh` does not divide; empty if all fits."""
+    """Every given value that `mesh` does not divide, in so many slices; empty if all fits."""
     found = []
+    if mesh.data % slices:
+        words = (
+            f"data {mesh.data} cannot be spread over {slices} slices, and the other axes stay "
+            f"inside of one; make data a multiple of {slices}"
+        )
+        found.append(Misfit("compute.mesh", words))
     if devices is not None and mesh.devices != devices:
         experts = f" × expert {mesh.expert}" if mesh.expert > 1 else ""
         are = "is 1 device" if devices == 1 else f"are {devices} devices"

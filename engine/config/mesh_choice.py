@@ -110,7 +110,9 @@ def choose(
     which a device holds least."""
     copies = MeshConfig(data=hardware.devices)
     dividing = [
-        mesh for mesh in _meshes(hardware) if not memory.misfits(mesh, model=model, train=train)
+        mesh
+        for mesh in _meshes(hardware)
+        if not memory.misfits(mesh, slices=hardware.slices, model=model, train=train)
     ]
     if not dividing:
         return None

@@ -56,11 +56,8 @@ def make(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mes
     slices: dict[int, list[jax.Device]] = {}
     for device in devices:
         slices.setdefault(slice_of(device), []).append(device)
-    if config.data % len(slices):
-        raise BadMesh(
-            f"data {config.data} cannot be spread over {len(slices)} slices, and fsdp and tensor "
-            f"stay inside of one; make data a multiple of {len(slices)}"
-        )
+    if problems := misfits(config, slices=len(slices)):
+        raise BadMesh(problems[0].words)
     # Neighbours on the mesh are neighbours on a TPU's torus. Not jax.make_mesh, which refuses a
     # torus without a side as long as an axis.
     inside = (config.data // len(slices), config.fsdp, config.expert, config.tensor)

@@ -23,6 +23,12 @@ class BadCheckpoint(Exception):
     """A checkpoint cannot be read, or belongs to another model; the message says which and why."""
 
 
+def whole(folder: Path) -> Path:
+    """The folder from the root of its disk. One in a bucket (`etils.epath.Path("gs://…")`, which
+    has the methods of a Path) stays as it is."""
+    return folder if str(folder).startswith("gs://") else folder.absolute()
+
+
 def manager(
     folder: Path, keep: int = 2, keep_every: Iterable[int | None] = ()
 ) -> ocp.CheckpointManager:
@@ -33,7 +39,7 @@ def manager(
     options = ocp.CheckpointManagerOptions(
         preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(n=keep), *kept])
     )
-    return ocp.CheckpointManager(folder.absolute(), options=options)
+    return ocp.CheckpointManager(whole(folder), options=options)
 
 
 def save(manager: ocp.CheckpointManager, step: int, params: Any, rest: Any) -> None:
@@ -48,14 +54,14 @@ def save(manager: ocp.CheckpointManager, step: int, params: Any, rest: Any) -> N
 
 def latest(folder: Path) -> int | None:
     """The step of the newest complete checkpoint, or None if there is none."""
-    return max(ocp.utils.checkpoint_steps(folder.absolute()), default=None)
+    return max(ocp.utils.checkpoint_steps(whole(folder)), default=None)
 
 
 def of_step(step: int, folders: Iterable[Path]) -> Path:
     """The complete checkpoint of a step in the first of these folders that has one. Raises
     BadCheckpoint if none has."""
     for folder in folders:
-        if step in ocp.utils.checkpoint_steps(folder.absolute()):
+        if step in ocp.utils.checkpoint_steps(whole(folder)):
             return folder / str(step)
     raise BadCheckpoint(f"the checkpoint of step {step} is gone; train again from the beginning")
 
@@ -64,7 +70,7 @@ def restore(checkpoint: Path, item: str, like: Any = None, shardings: Any = None
     """Read "params" or "rest" of `<folder>/<step>` as a tree of arrays with the structure, shapes
     and dtypes of `like` (arrays or jax.ShapeDtypeStruct; by default those that were saved), placed
     by `shardings` (a tree like it) or on the first device. Raises BadCheckpoint."""
-    folder = checkpoint.absolute() / item
+    folder = whole(checkpoint) / item
     if not folder.is_dir():
         raise BadCheckpoint(f"{checkpoint} has no {item}; name a complete checkpoint's folder")
     reader = ocp.StandardCheckpointHandler()

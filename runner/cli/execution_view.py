@@ -16,7 +16,7 @@ from runner.analysis import score_table, study_results
 from runner.analysis.estimates import figure
 from runner.cli.tables import table
 from runner.execution.aliases import Alias
-from runner.history import step_runs
+from runner.history import lost_work, step_runs
 from runner.history.provenance import Account, Differences
 from runner.lib import bounds
 from runner.lib.format import between, duration, many
@@ -144,6 +144,7 @@ def _facts(account: Account) -> Iterator[tuple[str, str]]:
         yield "with", words
     if result := account.result:
         yield "cost", "; ".join(_used(result, account.ends)) or "unknown"
+        yield from (("lost", words.replace("`", "")) for words in lost_work.told(result.lost))
     yield "planned", f"{between(*cost.seconds)} of training on {cost.device}"
 
 

@@ -273,7 +273,7 @@ def _asked_for(
 
 
 def _slice(plan: record.Plan, of: record.Resources) -> Slice:
-    return Slice(of.kind, of.count, plan.kinds[of.kind])
+    return Slice(of.kind, of.count, plan.kinds[of.kind], of.slices)
 
 
 def _tell(store: Store, facts: Facts, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from runner.cli.tables import add, table
 from runner.execution.lifecycle import Facts
 from runner.execution.progress import Progress as Advance
 from runner.execution.progress import RunProgress
+from runner.history import lost_work
 from runner.history.overhead import Overhead
 from runner.lib.format import UNKNOWN, between, count, duration, flops, flow, many, percent
 from runner.planning import arm_settings, limits, mesh_words, study_words
@@ -297,6 +298,8 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     ]
     if result and result.state == "done" and (found := promotion.gate(plan, runs)):
         parts.append(Text(f"{found.head} {found.sentence}"))
+    lost = lost_work.told(result.lost if result else ())
+    parts += [Text(words.replace("`", "")) for words in lost]
     refused = result.refused if result else ()
     parts += [Text(f"rejected: {line}", style="yellow") for line in refused]
     parts.append(Text(_receipt(facts), style="dim"))

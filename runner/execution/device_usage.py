@@ -10,21 +10,28 @@ from runner.schema.record import Plan, StepEnd, Used
 
 def of_steps(plan: Plan, ends: Mapping[str, StepEnd]) -> tuple[Used, ...]:
     """The use of the plan's steps that an execution has made itself, from the start of a step's
-    process to its end. Does not include makers that were lost or failed."""
-    seconds: dict[str, float] = defaultdict(float)
+    process to its end. Does not include makers that were lost
+    (`runner.history.lost_work`) or failed."""
+    seconds: dict[tuple[str, bool], float] = defaultdict(float)
     steps = plan.steps
     for name, end in ends.items():
         if end.state == "made" and end.seconds is not None:
-            seconds[steps[name].resources.kind] += end.seconds * steps[name].resources.count
+            on = steps[name].resources
+            seconds[on.kind, on.spot] += end.seconds * on.count
+    found: dict[str, tuple[float, float | None]] = {}
+    for (kind, spot), taken in sorted(seconds.items()):
+        before, paid = found.get(kind, (0.0, 0.0))
+        price = plan.kinds[kind].price_of(spot) if kind in plan.kinds else None
+        cost = None if price is None or paid is None else paid + taken / 3600 * price
+        found[kind] = before + taken, cost
     return tuple(
-        Used(kind=kind, device_seconds=round(taken, 3), price=_price(plan, kind, taken))
-        for kind, taken in sorted(seconds.items())
+        Used(
+            kind=kind,
+            device_seconds=round(taken, 3),
+            price=None if paid is None else round(paid, 6),
+        )
+        for kind, (taken, paid) in found.items()
     )
-
-
-def _price(plan: Plan, kind: str, seconds: float) -> float | None:
-    price = plan.kinds[kind].price if kind in plan.kinds else None
-    return None if price is None else round(seconds / 3600 * price, 6)
 
 
 def of(facts: Facts) -> tuple[Used, ...]:

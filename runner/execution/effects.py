@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from runner.analysis import verdicts
 from runner.execution import aliases, device_usage, git_source, lifecycle
 from runner.execution.lifecycle import Attempt, Facts, Job, Report
-from runner.history import measurements, progress_left, provenance, step_runs
+from runner.history import lost_work, measurements, progress_left, provenance, step_runs
 from runner.lib import fault_points, redact
 from runner.schema import job_reports, record
 from runner.schema.job_reports import AttemptSpec, Isolation, Refused
@@ -284,6 +284,7 @@ def _conclude(
         seconds=(now - facts.attempts[0].claimed.at).total_seconds() if facts.attempts else None,
         used=device_usage.of(facts),
         entered=competing,
+        lost=lost_work.of_execution(store, execution),
     )
     record.write(store, f"executions/{execution.id}/result", redact.cleaned(result))
 

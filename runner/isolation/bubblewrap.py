@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from runner.isolation import cgroups, resource_watch, seccomp
 from runner.isolation.resource_watch import USUAL as USUAL
@@ -36,6 +36,9 @@ from runner.isolation.resource_watch import Hidden
 from runner.isolation.resource_watch import Limits as Limits
 from runner.lib import human_eval, paths, process_tree
 from runner.lib.paths import LAB as LAB
+
+if TYPE_CHECKING:
+    from runner.isolation.gang_network import Network
 
 # Tracks are scored on the lab's own text, which contains the bot's files; benchmarks on HumanEval.
 HIDDEN = (LAB / "engine/data/texts", LAB / "bot", *filter(None, [human_eval.folder()]))
@@ -52,6 +55,7 @@ KEPT_WHOLE = ("NPROC", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
 NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns")
 NOBODY = ("--uid", "65534", "--gid", "65534")
 LOOK_EVERY = 0.25  # seconds between checks
+TOLD = "it was told to end"
 TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
 SMALL = 1 << 30  # bytes of folders in memory: /tmp, /dev/shm
 BLOCK = 1 << 16
@@ -78,6 +82,8 @@ class Box:
     folder: Path = Path("/tmp")  # its working directory
     accelerator: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float | None = None  # seconds between TERM and KILL; None: five
+    network: "Network | None" = None  # with the other boxes of its gang
 
 
 class Ended(NamedTuple):
@@ -104,6 +110,8 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
     for name in SYSTEM:
         words += _system(Path("/", name))
     words += [x for name in OF_ETC for x in _bind("--ro-bind-try", Path("/etc", name))]
+    if box.network:
+        words += ["--share-net", "--ro-bind", str(box.network.hosts), "/etc/hosts"]
     words += ["--proc", "/proc"]
     words += [x for name in OF_PROC for x in _bind("--ro-bind-try", Path("/proc", name))]
     words += ["--dev", "/dev", "--size", str(SMALL), "--tmpfs", "/dev/shm"]
@@ -225,15 +233,16 @@ def version() -> str:
     return said.stdout.strip()
 
 
-def _held(limits: Limits, controllers: Iterable[str]) -> str:
+def _held(box: Box, limits: Limits, controllers: Iterable[str]) -> str:
     """For a receipt: the limits and what enforces them."""
+    network = "a network with its gang alone" if box.network else "no network"
     grouped = "by cgroups"
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
     unfiltered = "" if seccomp.program() else ", system calls not filtered"
     most = limits.most_memory() >> 20, limits.file >> 20, limits.written >> 20
     return (
-        f"{version()}, no network{unfiltered}; limits: memory {most[0]:,} MiB {memory}, "
+        f"{version()}, {network}{unfiltered}; limits: memory {most[0]:,} MiB {memory}, "
         f"{limits.tasks} processes {tasks}, a file {most[1]:,} MiB by the kernel, "
         f"written {most[2]:,} MiB watched, "
         f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
@@ -253,17 +262,11 @@ def run(
     stderr: bool = True,
 ) -> Ended:
     """Run `python -m <module> …` in the box until it ends, exceeds a limit, or this process gets
-    SIGTERM (which is passed on, with 5 s to obey). `given` is its standard input; `keep` gets its
-    output, with stderr if `stderr`. Must be called from the main thread of a process. Raises
-    CannotIsolate."""
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "runner.isolation.first_process",
-        str(limits.tasks),
-        *module,
-    ]
+    SIGTERM (which is passed on, with the box's seconds to obey). `given` is its standard input;
+    `keep` gets its output, with stderr if `stderr`. Must be called from the main thread of a
+    process. Raises CannotIsolate."""
+    first = ["runner.isolation.first_process", str(limits.tasks)]
+    argv = [sys.executable, "-P", "-m", *first, *module]
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
         _sealed(given) as question,
@@ -278,11 +281,11 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if stderr else subprocess.DEVNULL,
             env={},  # others inside can read the environment of the box's first process
-            preexec_fn=partial(_limit, os.getpid(), limits, groups),
+            preexec_fn=partial(_limit, os.getpid(), limits, groups, box),
         )
         try:
             ended = _watch(process, box, limits, keep, told, "memory" in groups.controllers)
-            return ended._replace(held=_held(limits, groups.controllers))
+            return ended._replace(held=_held(box, limits, groups.controllers))
         finally:
             _end(process)
 
@@ -318,9 +321,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _limit(parent: int, limits: Limits, groups: cgroups.Held) -> None:
-    process_tree.die_with_parent(signal.SIGKILL, parent)
+def _limit(parent: int, limits: Limits, groups: cgroups.Held, box: Box) -> None:
     groups.enter()
+    if box.network:
+        box.network.enter()
+    process_tree.die_with_parent(signal.SIGKILL, parent)  # `enter` would undo it
     process_tree.let_go()
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file, limits.file))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -349,8 +354,8 @@ def _watch(
         elif not reading:
             time.sleep(LOOK_EVERY / 5)
         now = time.monotonic()
-        if asked is not None and now - asked > TERM_MAY_TAKE:
-            return Ended(128 + signal.SIGKILL, "it was told to end")
+        if asked is not None and now - asked > (box.patience or TERM_MAY_TAKE):
+            return Ended(128 + signal.SIGKILL, TOLD)
         if now - looked < LOOK_EVERY:
             continue
         if told() and asked is None:
@@ -374,7 +379,7 @@ def _watch(
         reading, printed = bool(block), printed + len(block)
         _keep(keep, block, printed, limits.printed)
     if asked is not None:
-        return Ended(process.returncode, "it was told to end")
+        return Ended(process.returncode, TOLD)
     # The last writes were not checked yet, and the next step reads all of it.
     why = None if process.returncode else resource_watch.written(folders, limits)
     return Ended(process.returncode, why)

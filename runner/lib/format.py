@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+CENT = 0.01  # US dollars
 LONG = 72 * 3600  # seconds; longer durations are written in days
 NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 
@@ -51,6 +52,11 @@ def percent(share: float) -> str:
 def sure(confidence: float) -> str:
     """`80 % sure`, with non-breaking spaces."""
     return f"{percent(confidence)} sure".replace(" ", "\u00a0")
+
+
+def dollars(price: float) -> str:
+    """`1.50 US$`; `under 0.01 US$`."""
+    return f"{price:,.2f} US$" if price >= CENT / 2 else "under 0.01 US$"
 
 
 def duration(seconds: float) -> str:

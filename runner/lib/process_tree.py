@@ -115,20 +115,19 @@ def let_go() -> None:
 
 @contextlib.contextmanager
 def noting(number: signal.Signals) -> Iterator[Callable[[], bool]]:
-    """Yields a function: whether signal `number` has arrived during the `with` body. The first
-    signal is only noted, so that there is time to save; the next has its usual effect."""
+    """Yields a function: whether signal `number` has arrived during the `with` body. It is only
+    noted, so that there is time to save."""
     noted = False
 
     def note(*_: object) -> None:
         nonlocal noted
         noted = True
-        signal.signal(number, signal.SIG_DFL)
 
-    signal.signal(number, note)
+    before = signal.signal(number, note)
     try:
         yield lambda: noted
     finally:
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, before)
 
 
 def end_descendants(*numbers: signal.Signals, kept: int = 0, but: int = 0) -> None:

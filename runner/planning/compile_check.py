@@ -57,6 +57,7 @@ def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Sl
         "train": train.model_dump(),
         "compute": compute.model_dump(),
         "topology": _topology(on) if real else None,
+        "slices": on.slices,
     }
     flags = os.environ.get("XLA_FLAGS", "")
     environment = {
@@ -86,9 +87,9 @@ def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Sl
 
 
 def _topology(on: Slice) -> str:
-    """The most compact torus of so many chips, as libtpu names it: `v5p:4x4x4`."""
+    """The most compact torus of a slice's chips, as libtpu names it: `v5p:4x4x4`."""
     sides = [1, 1] if on.kind == "v5e" else [1, 1, 1]
-    for factor in _factors(on.count):
+    for factor in _factors(on.count // on.slices):
         sides[sides.index(min(sides))] *= factor
     return f"{on.kind}:" + "x".join(map(str, sorted(sides, reverse=True)))
 

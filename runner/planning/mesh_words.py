@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from engine.config import flops, memory, mesh_choice
 from engine.config.mesh_choice import Chosen
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig
-from runner.lib.format import duration, first_of, percent
-from runner.schema.devices import UTILISATION, Slice
+from runner.lib.format import dollars, duration, first_of, many, percent
+from runner.schema.devices import SLICES_WITHIN, UTILISATION, Slice
 from runner.schema.lab_config import DEVICES
 from runner.schema.record import Plan, PlannedArm
 
@@ -25,7 +25,7 @@ def told(plan: Plan, in_table: bool = False) -> list[str]:
         found += _of_group(on, compute, arms.values(), of, in_table)
     if len(groups) > MOST:
         found.append(f"{len(groups) - MOST} more meshes are in the configurations of the steps")
-    return [*found, *_without_price(plan)]
+    return [*found, *_of_slices(plan), *_of_spot(plan), *_without_price(plan)]
 
 
 def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]]:
@@ -37,7 +37,7 @@ def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedA
             continue
         of = step.resources
         compute = ComputeConfig.model_validate(step.config.get("compute", {}))
-        key = Slice(of.kind, of.count, plan.kinds[of.kind]), compute
+        key = Slice(of.kind, of.count, plan.kinds[of.kind], of.slices), compute
         found.setdefault(key, {})[arm] = plan.arms[arm]
     return found
 
@@ -93,7 +93,7 @@ def _utilisation(arm: PlannedArm, of: str, on: Slice, compute: ComputeConfig) ->
     )
     if on.count == 1:
         return words
-    sent = mesh_choice.traffic(_labs(arm), arm.train, compute, kind.hardware(on.count))
+    sent = mesh_choice.traffic(_labs(arm), arm.train, compute, on.hardware)
     exposed = good * seconds / (seconds + sent.seconds)
     words += (
         f", and a device sends {memory.size(sent.bytes)} in {_short(sent.seconds)}: if nothing is "
@@ -111,13 +111,50 @@ def _labs(arm: PlannedArm) -> ModelConfig:
 
 def _chosen(on: Slice, compute: ComputeConfig, arm: PlannedArm) -> Chosen | None:
     """The choice that these computations are; None if they are another one."""
-    hardware = on.device.hardware(on.count)
+    hardware = on.hardware
     for remat, may_remat in (("none", True), (compute.remat, False)):
         open_ = compute.model_copy(update={"mesh": ONE, "remat": remat})
         found = mesh_choice.choose(_labs(arm), arm.train, open_, hardware, may_remat)
         if found and found.compute == compute:
             return found
     return None
+
+
+def _of_slices(plan: Plan) -> Iterator[str]:
+    """With how many slices a run may continue."""
+    trained = (plan.steps[name].resources for name in plan.trained().values())
+    for slices, least in dict.fromkeys((of.slices, of.min_slices) for of in trained):
+        if least and least < slices:
+            yield (
+                f"If slices are lost and not replaced within {SLICES_WITHIN // 60:.0f} minutes, it "
+                f"continues with at least {least} of {slices}: the same batch, in "
+                f"{slices // least} parts one after the other"
+            )
+
+
+def _of_spot(plan: Plan) -> Iterator[str]:
+    """The most that a preemption costs: the training between two checkpoints."""
+    most: tuple[float, str] | None = None
+    for (arm, _), name in plan.trained().items():
+        on, planned = plan.steps[name].resources, plan.arms[arm]
+        if not on.spot or on.kind not in plan.kinds:
+            continue
+        kind, train = plan.kinds[on.kind], planned.train
+        steps = min(train.checkpoint_every, train.evaluate_every or train.checkpoint_every)
+        words = f"at most {many(steps, 'step')} of each run (of {train.num_train_steps:,})"
+        seconds = 0.0
+        if planned.model_flops is not None:
+            seconds = planned.model_flops * steps / train.num_train_steps
+            seconds /= kind.peak_flops * on.count * UTILISATION[1]
+            words += f", about {_short(seconds)}"
+            if price := kind.price_of(on.spot):
+                words += f" and {dollars(seconds * on.count * price / 3600)}"
+        most = max(most or (seconds, words), (seconds, words))
+    if most:
+        yield (
+            "Spot devices may be taken away. Each time, the lab does again what came after the "
+            f"last checkpoint: {most[1]}, and the start. It continues until the time limit"
+        )
 
 
 def _without_price(plan: Plan) -> Iterator[str]:

@@ -9,13 +9,14 @@ whole: `topologies` gives the shape for each number of chips. A lab adds or over
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from engine.config.hardware import Hardware, Platform
 
 UTILISATION = (0.5, 0.2)  # fraction of peak FLOP/s that a good and a poor run reach
 
 GIB = 2**30
+SLICES_WITHIN = 600.0  # seconds to wait for all slices where fewer are enough
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,11 @@ class Kind:
         """Bytes of one device; None: the machine's own."""
         return None if self.memory_gib is None else round(self.memory_gib * GIB)
 
-    def hardware(self, count: int) -> Hardware:
-        """So many of them, to choose a mesh for; the links of a TPU join its whole slice."""
-        host = count if self.platform == "tpu" else self.devices_per_host
-        return Hardware(self.platform, count, self.memory, host)
+    def hardware(self, count: int, slices: int = 1) -> Hardware:
+        """So many of them, in so many slices, to choose a mesh for; the links of a TPU join a whole
+        slice."""
+        host = count // slices if self.platform == "tpu" else self.devices_per_host
+        return Hardware(self.platform, count, self.memory, host, slices)
 
     @property
     def on_ray(self) -> bool:
@@ -72,11 +74,23 @@ def listed(kinds: Iterable[str]) -> str:
     return ", ".join(f"`{kind}`" for kind in kinds)
 
 
-def misfit(
-    kinds: Mapping[str, Kind], kind: str, count: int, *, trains: bool
-) -> tuple[str, str] | None:
+class Asked(Protocol):
+    """Devices that a declaration asks for (`runner.schema.record.Resources`)."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def slices(self) -> int: ...
+    @property
+    def min_slices(self) -> int | None: ...
+
+
+def misfit(kinds: Mapping[str, Kind], asked: Asked, *, trains: bool) -> tuple[str, str] | None:
     """The problem with these resources in a lab with these kinds, for a `train` step or (not
-    `trains`) any other step, as a key (`kind` or `count`) and a message; None if there is none."""
+    `trains`) any other step, as a key (such as `count`) and a message; None if there is none."""
+    kind, count, slices = asked.kind, asked.count, asked.slices
     here = {name: one for name, one in kinds.items() if one.on_ray}
     if kind not in here:
         return "kind", f"the lab has no devices of kind `{kind}`; it has {listed(here)}"
@@ -87,25 +101,40 @@ def misfit(
     if not trains:
         one = "only a `train` step may have more than one device; write `count: 1`"
         return ("count", one) if count != 1 else None
-    if shapes and count not in shapes:
+    if count % slices:
+        words = f"{count} devices cannot be in {slices} equal slices; make count a multiple of it"
+        return "slices", words
+    if asked.min_slices and slices % asked.min_slices:
+        words = f"{asked.min_slices} slices cannot take over the batch of {slices} in equal parts"
+        return "min_slices", f"{words}; write a number that divides {slices}"
+    of_slice = count // slices
+    if shapes and of_slice not in shapes:
         sizes = ", ".join(map(str, shapes))
-        return "count", f"{kind} comes in slices of {sizes} devices, not of {count}"
-    if count > each and count % each:
-        words = f"{count} devices are no whole number of hosts, which have {each} of {kind} each"
+        more = "" if count == 1 or count not in shapes else f"; {count} are one slice"
+        return "count", f"{kind} comes in slices of {sizes} devices, not of {of_slice}{more}"
+    if of_slice > each and of_slice % each:
+        words = f"{of_slice} devices are no whole number of hosts, which have {each} of {kind} each"
         return "count", words
     return None
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A number of devices of one kind, such as `h100x8`."""
+    """A number of devices of one kind, such as `h100x8`; they may be several slices."""
 
     kind: str
     count: int
     device: Kind = field(hash=False)
+    slices: int = 1  # in which they are
 
     def __str__(self) -> str:
-        return f"{self.count} × {self.device.description}"
+        of = f" in {self.slices} slices" if self.slices > 1 else ""
+        return f"{self.count} × {self.device.description}{of}"
+
+    @property
+    def hardware(self) -> Hardware:
+        """What a mesh is chosen for."""
+        return self.device.hardware(self.count, self.slices)
 
 
 def slice_named(kinds: Mapping[str, Kind], name: str) -> Slice:

@@ -76,6 +76,7 @@ class StepMetrics(Report):
     tokens_per_second: Speed | None = None
     mfu: Size | None = None
     compile_seconds: Seconds | None = None
+    seconds: Seconds | None = None  # since its process began to train
     # Only a mixture of experts has these two.
     max_load: Size | None = Field(default=None, exclude_if=lambda load: load is None)
     dropped: Size | None = Field(default=None, exclude_if=lambda share: share is None)

@@ -59,7 +59,7 @@ class _Either(BaseModel):
     def devices(self) -> Resources:
         """The devices of steps that name no others."""
         asked = self.resources
-        return Resources(kind=asked.kind, count=asked.count, spot=asked.spot)
+        return Resources(**asked.model_dump(exclude={"ceiling_hours"}))
 
     def senseless(self, lab: LabConfig) -> Said:
         """Problems with declarations that are well-formed, in this lab."""
@@ -96,7 +96,7 @@ class Declaration(_Either):
                 words = "an entry trains from nothing, and this continues a model; take it out"
                 yield ("steps", name, "inputs", INIT), words
         asked = self.devices
-        if wrong := devices.misfit(lab.devices, asked.kind, asked.count, trains=False):
+        if wrong := devices.misfit(lab.devices, asked, trains=False):
             yield ("resources", wrong[0]), wrong[1]
 
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:

@@ -304,26 +304,27 @@ class _Reader:
         if asked.spot:
             for inside, words in _of_spot(asked, self._lab.devices.get(asked.kind), checked):
                 self._say(name, inside, words, point)
-        if config.get("own"):
-            if asked.count > 1:
-                words = "functions of one's own train on one device so far; write `count: 1`"
-                self._say(name, ("resources", "count"), words)
-            return checked
         compute = _section(ComputeConfig, written := config.get("compute", {}))
         if compute is None:
             return checked
-        model = _section(ModelConfig, config.get("model"))
+        own = "model" in (config.get("own") or ())
+        if own and compute.mesh.devices > compute.mesh.data:
+            words = "each device has a copy of a model of one's own; split `data` alone"
+            self._say(name, ("config", "compute", "mesh"), words, point)
+            return checked
+        model = None if own else _section(ModelConfig, config.get("model"))
         train = _section(TrainConfig, of_train := config.get("train", {}))
         if compute.mesh == ONE_DEVICE and (kind := self._lab.devices.get(asked.kind)):
             found = None
             if model and train:
-                on = kind.hardware(asked.count)
+                on = kind.hardware(asked.count, asked.slices)
                 found = mesh_choice.choose(model, train, compute, on, "remat" not in written)
             copies = compute.model_copy(update={"mesh": MeshConfig(data=asked.count)})
             compute = found.compute if found else copies
         if train is None and "train_batch_size" in of_train:
             train = TrainConfig.model_construct(**of_train)
-        wrong = memory.misfits(compute.mesh, devices=asked.count, model=model, train=train)
+        of_all = {"devices": asked.count, "slices": asked.slices}
+        wrong = memory.misfits(compute.mesh, **of_all, model=model, train=train)
         for misfit in wrong if compute.mesh.devices > 1 or asked.count > 1 else ():
             self._say(name, ("config", *misfit.field.split(".")), misfit.words, point)
         return checked.model_copy(update={"compute": compute}) if checked else None

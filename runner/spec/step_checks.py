@@ -46,7 +46,7 @@ def of_step(name: str, steps: Mapping[str, Step], kinds: Mapping[str, Kind]) -> 
     """Problems of a step as declared, in a lab with these kinds of device."""
     step = steps[name]
     if (asked := step.resources) and (
-        wrong := devices.misfit(kinds, asked.kind, asked.count, trains=step.do in TRAINS)
+        wrong := devices.misfit(kinds, asked, trains=step.do in TRAINS)
     ):
         yield ("resources", wrong[0]), wrong[1]
     if step.alias:

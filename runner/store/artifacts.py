@@ -24,8 +24,7 @@ nobody who wrote it is. If a power cut removes it, the generation starts again i
 it is truncated, the generation counts as lost; if it is complete, it is true, because what an end
 names was synced before it.
 
-For a store in a bucket, a maker writes to a folder on its machine and uploads it before it ends the
-generation as made. Readers copy it once per machine.
+In a bucket, a maker uploads its folder before it ends the generation as made; readers copy it once.
 """
 
 import math
@@ -44,7 +43,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from runner.lib import process_owner
-from runner.lib.base_record import Instant, Record, Sha256
+from runner.lib.base_record import Instant, Record, Sha256, since
 from runner.lib.bounds import Seconds
 from runner.store import digests as store_digests
 from runner.store.backends import make_folder, remove_tree
@@ -64,6 +63,10 @@ class MakingFailed(Exception):
 
 class MakerLost(MakingFailed):
     """The maker was taken away, by no fault of the step: another one may continue."""
+
+
+class MakerPreempted(MakerLost):
+    """The maker lost its machine, or was told that it would."""
 
 
 class Turn(Record):
@@ -114,6 +117,8 @@ class End(Record):
     how: Literal["made", "failed", "lost"]
     why: str = ""
     manifest: Manifest | None = None
+    preempted: bool = since(False)  # a lost one, whose machine was taken away
+    seconds: Seconds | None = since(None)  # of a lost one that ended itself: how long it worked
 
 
 CUT_OFF = End(how="lost", why="the power was cut while it was made")
@@ -234,6 +239,7 @@ def make(
     by: str = "",
     receipt: Callable[[], dict[str, str]] = dict,
     most_lost: float = math.inf,
+    preemptible: bool = False,
     left: Callable[[Sequence[str]], int] = lambda _: 0,
     stale_after: float = STALE_AFTER,
     monotonic: Callable[[], float] = time.monotonic,
@@ -245,8 +251,10 @@ def make(
     The failure of another maker may be its machine's fault, so this process then tries itself. If
     our own `build` raises MakerLost, or a maker of `by` was taken for dead, the next generation
     starts, until `most_lost` of them in a row were lost without progress: `left` measures how much
-    the makers with these folders left behind to continue from. Raises MakingFailed only if our own
-    `build` raised, was lost too often, or the disk failed; BadOutput if the output is damaged.
+    the makers with these folders left behind to continue from. Those that were preempted do not
+    count: that raised MakerPreempted, and on `preemptible` machines those that were taken for dead.
+    Raises MakingFailed only if our own `build` raised, was lost too often, or the disk failed;
+    BadOutput if the output is damaged.
     `stale_after` is in seconds of `monotonic`; heartbeats are 4.5 times as frequent, in real
     time.
     """
@@ -278,10 +286,11 @@ def make(
                 return made
             start, end = newest(store, name, fingerprint)
             if start and not end:
+                lost = partial(End, how="lost", preempted=preemptible)
                 if process_owner.has_ended(start.process):
-                    _end(store, start, End(how="lost", why="its process has ended"))
+                    _end(store, start, lost(why="its process has ended"))
                 elif watch.look(start.lease).still_for >= stale_after:
-                    _end(store, start, End(how="lost", why=f"it stood still for {stale_after:g} s"))
+                    _end(store, start, lost(why=f"it stood still for {stale_after:g} s"))
                 else:
                     sleep(LOOK_EVERY)
             elif end and end.manifest and _is_there(store, end.manifest):
@@ -306,6 +315,7 @@ def _take_turn(
 ) -> None:
     """Make this generation unless another maker has it, and end it. Raises MakingFailed."""
     lease, folder = AttemptLease(store, mine.lease, lasting=False), store.local(mine.folder)
+    began = time.monotonic()
     if not lease.start(mine.model_dump(mode="json")):
         return
     with lease.beating(beat_every):
@@ -313,7 +323,8 @@ def _take_turn(
             made = End(how="made", manifest=built(mine, folder))
         except MakerLost as error:
             _clear(folder)
-            _end(store, mine, End(how="lost", why=sentence(error)))
+            taken, took = isinstance(error, MakerPreempted), time.monotonic() - began
+            _end(store, mine, End(how="lost", why=sentence(error), preempted=taken, seconds=took))
             return
         except (Exception, KeyboardInterrupt) as error:
             _clear(folder)  # frees space for the end, if the disk is full
@@ -341,8 +352,10 @@ def _refuse_too_many(
             continue
         folders.append(start.folder)
         now = left(folders)
-        in_vain, best = 0 if now > best else in_vain + 1, max(now, best)
-        times, why = times + 1, end.why
+        in_vain = 0 if now > best else in_vain + (not end.preempted)
+        best = max(now, best)
+        if not end.preempted:
+            times, why = times + 1, end.why
     if in_vain >= most:
         of_them = "" if times == in_vain else f", the last {in_vain} of them in vain"
         raise MakingFailed(f"it was lost {times} times{of_them}; the last time {why}")
@@ -356,9 +369,7 @@ def _end(store: Store, of: Start, end: End) -> None:
 def _is_there(store: Store, manifest: Manifest) -> bool:
     """Whether the folder that it names still exists."""
     where = store.at(manifest.folder)
-    if isinstance(where, Path):
-        return where.is_dir()
-    return not manifest.files or any(where.walk())
+    return where.is_dir() if isinstance(where, Path) else not manifest.files or any(where.walk())
 
 
 def _step(name: str, fingerprint: str) -> str:

@@ -1,9 +1,11 @@
-"""Checkpoints of a store in a bucket. Orbax writes folders, and can write to a bucket only with
-libraries that the lab does not use. So training saves to local disk, and each complete checkpoint
-is copied to the store. It counts once `committed.json` exists, which is written last:
+"""Checkpoints of a store in a bucket. Processes on several hosts write them there together, by
+Orbax and TensorStore. A process that trains alone may have no network. It saves to local disk, and
+each complete checkpoint is copied to the store. Either one counts once Orbax's own
+`commit_success.txt` exists, which is written last:
 
-    <checkpoints>/<step>/…                as Orbax wrote it
-    <checkpoints>/<step>/committed.json   the digest of every file
+    <checkpoints>/<step>/…                    as Orbax wrote it
+    <checkpoints>/<step>/committed.json       the digest of every file, of a copied one
+    <checkpoints>/<step>/commit_success.txt
 
 Files in a folder beside the checkpoints (the chunks of a curve, written once and atomically) are
 copied as they appear, before the checkpoints that are saved after them.
@@ -29,7 +31,7 @@ from runner.store import digests
 from runner.store.backends import in_words
 from runner.store.store import Remote, StoreError, draft_beside, local
 
-COMMITTED = "committed.json"
+COMPLETE, LISTED = "commit_success.txt", "committed.json"
 CHUNK = re.compile(r"[0-9]{6,9}\.jsonl")  # beside checkpoints
 MOST_CHUNKS = 100_000  # copied per run
 LOOK_EVERY = 0.5  # seconds between two looks for new checkpoints
@@ -85,7 +87,7 @@ def brought(
                 place.store.fetch(aside)
         wanted = {x for x in _listed(place) if x in keep} | ({step} if place is best else set())
         for one in sorted(wanted - {0}):
-            if committed(place / str(one)) is not None:
+            if _is_whole(place / str(one)):
                 _bring(place / str(one))
     return [local(place) for place in places]
 
@@ -94,7 +96,7 @@ def forget(where: Remote) -> None:
     """Remove a bucket's folder of checkpoints, or one checkpoint, so that nobody continues from it.
     Raises StoreError."""
     # First the file that makes the rest count.
-    for entry in sorted(where.walk(), key=lambda entry: not entry.name.endswith(f"/{COMMITTED}")):
+    for entry in sorted(where.walk(), key=lambda entry: not entry.name.endswith(f"/{COMPLETE}")):
         where.store.remove(entry.name)
 
 
@@ -121,6 +123,9 @@ class Copies:
 
     def _copy(self, step: int) -> None:
         saved, place = local(self._where) / str(step), self._where / str(step)
+        if _is_whole(place):  # it came from there
+            self._copied.add(step)
+            return
         with draft_beside(saved.parent) as draft:
             try:
                 # Orbax never changes its files but soon deletes them; hard links to them stay.
@@ -128,9 +133,11 @@ class Copies:
                 _link(saved, draft)
                 if not before == _files(saved) == _files(draft):
                     return  # it is being deleted, so there is a newer one
+                (draft / COMPLETE).unlink(missing_ok=True)
                 word = {name: of.model_dump() for name, of in digests.digests(draft).items()}
                 place.store.upload_folder(place.key, draft)
-                (place / COMMITTED).create(to_json(word))
+                (place / LISTED).create(to_json(word))
+                (place / COMPLETE).create(b"")
                 self._copied.add(step)
             except FileNotFoundError:
                 if saved.is_dir():
@@ -149,13 +156,19 @@ class Copies:
             self._told.add(name)
 
 
-def committed(step: Remote) -> Mapping[str, digests.FileDigest] | None:
-    """The files of a checkpoint that was copied completely; otherwise None. Raises StoreError."""
-    said = step.store.peek((step / COMMITTED).key, MOST_WORD)
+def _is_whole(step: Remote) -> bool:
+    """Whether the checkpoint is complete. Raises StoreError."""
+    return step.store.peek((step / COMPLETE).key, 1) is not None
+
+
+def _files_of(step: Remote) -> Mapping[str, digests.FileDigest] | None:
+    """The files of a checkpoint that was copied; None of one that Orbax wrote. Raises
+    StoreError."""
+    said = step.store.peek((step / LISTED).key, MOST_WORD)
     try:
         return None if said is None else bounds.parse(WORD, said)
     except ValueError as error:
-        raise StoreError(f"{(step / COMMITTED).as_posix()} is no list of files.") from error
+        raise StoreError(f"{(step / LISTED).as_posix()} is no list of files.") from error
 
 
 def saved(place: Path | Remote, most: float = math.inf) -> int:
@@ -164,7 +177,7 @@ def saved(place: Path | Remote, most: float = math.inf) -> int:
     StoreError."""
     if isinstance(place, Remote):
         steps = sorted(_listed(place), reverse=True)
-        whole = (step for step in steps if committed(place / str(step)) is not None)
+        whole = (step for step in steps if _is_whole(place / str(step)))
     else:
         steps = [] if place.is_symlink() else sorted(_steps(place), reverse=True)
         whole = (step for step in steps if _holds_something(place / str(step)))
@@ -189,9 +202,12 @@ def _bring(step: Remote) -> None:
     """Copy a checkpoint to this machine, unless it is here, and check its digests."""
 
     def check(draft: Path) -> None:
-        (draft / COMMITTED).unlink()
+        (draft / COMPLETE).unlink()
+        if (files := _files_of(step)) is None:
+            return
+        (draft / LISTED).unlink()
         try:
-            digests.verify(draft, committed(step) or {})
+            digests.verify(draft, files)
         except digests.BadOutput as error:
             raise StoreError(
                 f"{step.as_posix()} is not what was saved: {error}. Remove it to go on from an "

@@ -218,11 +218,14 @@ def for_jobs() -> dict[str, str]:
     return told
 
 
-def tell_tensorstore() -> None:
-    """Make TensorStore, which is not imported yet, use the emulator if we do."""
+def for_orbax() -> dict[str, str]:
+    """The environment of a process in which Orbax writes to a bucket, by TensorStore and gcsfs:
+    they use the JSON API, and the emulator if we do."""
+    told = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
     if emulator := os.environ.get(EMULATOR):
-        os.environ.setdefault("TENSORSTORE_GCS_HTTP_URL", emulator)
-        os.environ.setdefault("GOOGLE_AUTH_TOKEN_FOR_TESTING", "none")
+        told |= {"TENSORSTORE_GCS_HTTP_URL": emulator, "GOOGLE_AUTH_TOKEN_FOR_TESTING": "none"}
+        told |= {EMULATOR: emulator, "FSSPEC_GS_TOKEN": "anon"}
+    return told
 
 
 def _reason(error: Exception) -> tuple[str, str]:

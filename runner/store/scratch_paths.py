@@ -11,7 +11,8 @@ RECEIPT = "receipt.json"  # how its figures were computed, as it reports
 HELD = "isolation.txt"  # how an isolated step was isolated
 CURVE = "curve"  # the metrics of training
 STOPPED = "stopped"  # the same for a failed training, which nobody continues
-SHARED = ("checkpoints", CURVE)  # what the next maker continues from
+CHECKPOINTS = "checkpoints"
+SHARED = (CHECKPOINTS, CURVE)  # what the next maker continues from
 PARTS, DIGESTS = "parts", "digests.json"  # for a text: the finished parts, and their digests
 BOX = "box"  # the view of this folder inside a box
 

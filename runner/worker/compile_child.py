@@ -40,6 +40,8 @@ def compiled(asked: dict[str, Any]) -> dict[str, Any]:
         options: dict[str, Any] = {}
         if asked["topology"].startswith("v4:"):  # its two cores are not separate devices
             options["chip_config_name"] = "megacore"
+        if asked["slices"] > 1:
+            options["num_slices"] = asked["slices"]
         if len(devices) < 4:  # a part of a host
             options["chips_per_host_bounds"] = (1, 1, 1)
         devices = topologies.get_topology_desc(asked["topology"], "tpu", **options).devices

@@ -16,6 +16,7 @@ from typing import Any
 from runner.history import progress_left
 from runner.history.step_runs import READ, read_by
 from runner.isolation.bubblewrap import USUAL, Limits
+from runner.lib import preemption
 from runner.planning import planned_steps, planner
 from runner.planning.own_code_folder import laid
 from runner.schema import step_graph
@@ -27,7 +28,7 @@ from runner.store import artifacts, checkpoint_sync
 from runner.store.artifacts import MakerLost, MakingFailed
 from runner.store.backends import remove_tree
 from runner.store.leases import STALE_AFTER
-from runner.store.scratch_paths import CURVE, SCRATCH, STOPPED
+from runner.store.scratch_paths import CHECKPOINTS, CURVE, SCRATCH, STOPPED
 from runner.store.scratch_paths import of as scratch_of
 from runner.store.store import Remote, Store, StoreError
 from runner.worker import ray_tasks, shard_jobs
@@ -227,6 +228,8 @@ def make(
         kept = {KEPT: str(store.fetch(folder))}
 
     def build(out: Path) -> None:
+        if step.resources.spot:
+            preemption.wait_for_the_end(sleep)
         scratch = scratch_of(out)
         scratch.mkdir()
         if step.own:
@@ -241,23 +244,26 @@ def make(
                 config=step.config,
                 own=() if step.function in step.own else step.own,
                 models=_models(step, steps),
-                inputs={key: _given(store, key, step, steps) for key in step.inputs} | kept,
+                inputs={key: given(store, key, step, steps) for key in step.inputs} | kept,
                 out=str(out),
                 scratch=str(scratch),
                 code=str(own) if own else "",
                 devices=kind,
                 count=step.resources.count,
+                slices=step.resources.slices,
+                min_slices=step.resources.min_slices or step.resources.slices,
                 isolation=terms.isolation if step.private else "",
                 limits=terms.limits,
                 cache=cache(store, step),
+                spot=step.resources.spot,
                 next=then or training(store, step, kind, terms.isolation),
             )
             child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
             if takes_gang(kind, step.resources.count):
                 from runner.worker import multi_host_step  # needs Ray
 
-                _refuse_a_bucket(store, name)
-                of_gang = multi_host_step.train(name, step, job)
+                of_gang = multi_host_step.train(store, name, steps, job)
+                _bring(store, step)
                 job = replace(job, devices=kinds["cpu"], count=1)
             receipt.update(shard_jobs.make(step.do, job, child, one, mapper) | of_gang)
 
@@ -271,32 +277,28 @@ def make(
         by=execution,
         receipt=lambda: receipt,
         most_lost=MOST_ATTEMPTS,
+        preemptible=step.resources.spot,
         left=lambda folders: progress_left.of_makers(store, step, folders),
         stale_after=stale_after,
         sleep=sleep,
     )
 
 
-def _refuse_a_bucket(store: Store, name: str) -> None:
-    """Processes on several machines write one checkpoint together, so all must see one folder.
-    Raises MakingFailed for a store in a bucket."""
-    if isinstance(store.at("steps"), Remote):
-        raise MakingFailed(
-            f"{name} takes several processes, and so far these train in a folder that all their "
-            "machines see; name a store on disk, or fewer devices"
-        )
+def _bring(store: Store, step: PlannedStep) -> Path | Remote:
+    """Copy from a bucket what makers have saved. Returns the folder around their folders."""
+    where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
+    if isinstance(where, Remote):
+        names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
+        places = [where / name / CHECKPOINTS for name in names]
+        checkpoint_sync.brought(places, CURVE, step.snapshots)
+    return where
 
 
 @contextmanager
 def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
     """Provide what earlier makers saved beside `scratch`, and copy what is saved there during the
     `with` body to the store. Does nothing for a store on disk."""
-    where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
-    if isinstance(where, Remote):
-        names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
-        places = [where / name / "checkpoints" for name in names]
-        checkpoint_sync.brought(places, CURVE, step.snapshots)
-    mine = where / scratch.name / "checkpoints"
+    mine = _bring(store, step) / scratch.name / CHECKPOINTS
     try:
         with checkpoint_sync.copied(mine, beside=scratch / CURVE):
             yield
@@ -319,7 +321,7 @@ def _models(
     }
 
 
-def _given(
+def given(
     store: Store, key: str, step: PlannedStep, steps: Mapping[str, PlannedStep]
 ) -> str | dict[str, str]:
     """The folders of one input: a single one, or one per point of a sweep, by label."""

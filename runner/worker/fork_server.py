@@ -35,6 +35,7 @@ from runner.worker.step_process import TRAIN, Job, Training
 
 LAB = Path(__file__).parents[2]  # the folder of the lab's packages
 MAY_TAKE = 15.0  # seconds for an isolated step to end after SIGTERM; its box gives it five
+OVER = 5.0  # seconds for a training to end after it has saved
 
 
 class ServerGone(Exception):
@@ -135,7 +136,7 @@ def serve(surroundings: str) -> None:
     job: Job | None = None
 
     def gone(*_: object) -> None:
-        _end(patiently=job is not None and job.isolation == "bubblewrap")
+        _end(_patience(job) if job else 0.0)
 
     process_tree.adopt_orphans()
     signal.signal(signal.SIGTERM, gone)
@@ -227,16 +228,23 @@ def _handed(line: bytes, waiting: _Fork | None) -> int:
     return fork.process
 
 
-def _end(*, patiently: bool) -> None:
-    """Kill what is left of the step, and end this process. An isolated step ends itself, which
-    takes time."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    until = time.monotonic() + (MAY_TAKE if patiently else 0.0)
-    for child in process_tree.children(os.getpid()) if patiently else ():
+def _patience(job: Job) -> float:
+    """Seconds that a step has after SIGTERM: a training saves, and an isolated step ends itself."""
+    if job.function == TRAIN:
+        return step_process.SAVING_MAY_TAKE + OVER
+    return MAY_TAKE if job.isolation == "bubblewrap" else 0.0
+
+
+def _end(patience: float) -> None:
+    """Kill what is left of the step after so many seconds, and end this process."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    until = time.monotonic() + patience
+    for child in process_tree.children(os.getpid()) if patience else ():
         os.kill(child, signal.SIGTERM)
     while process_tree.children(os.getpid()) and time.monotonic() < until:
         time.sleep(0.05)
     process_tree.end_descendants(signal.SIGKILL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

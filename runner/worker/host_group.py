@@ -9,6 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runner.store.artifacts import MakerLost
+
+
+class PeerLost(MakerLost):
+    """Another process of the gang is gone."""
+
 
 @dataclass(frozen=True)
 class TpuSlice:
@@ -28,6 +34,8 @@ class Gang:
     resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})  # per host
     environment: Mapping[str, str] = field(default_factory=dict)  # of each process from its start
     tpu: TpuSlice | None = None
+    boxed: bool = False  # own code, whose processes join each other in boxes
+    patience: float | None = None  # seconds to wait until enough hosts are free; None: for ever
 
     @property
     def hosts(self) -> int:
@@ -52,9 +60,10 @@ class End:
     """How the process of a rank ended."""
 
     rank: int
-    how: Literal["returned", "raised", "lost"]
+    how: Literal["returned", "raised", "felt", "lost"]  # felt: another one is gone
     why: str = ""
     result: Any = None  # of the program in rank 0
+    preempted: bool = False  # a lost one, whose machine was or will be taken away
 
 
 def decide(ends: Sequence[End], hosts: int, *, settled: bool) -> End | None:
@@ -63,13 +72,11 @@ def decide(ends: Sequence[End], hosts: int, *, settled: bool) -> End | None:
 
     A lost host is nobody's fault, and another gang may continue. An error of the program would
     happen again; but it may be a consequence of a loss elsewhere, so it counts only if no loss was
-    reported.
+    reported or felt.
     """
     everyone = len(ends) == hosts
-    for end in ends:
-        if end.how == "lost":
-            return end
-    for end in ends:
-        if end.how == "raised":
-            return end if settled or everyone else None
+    for how in ("lost", "felt", "raised"):
+        for end in ends:
+            if end.how == how:
+                return end if settled or everyone or how == "lost" else None
     return min(ends, key=lambda end: end.rank) if everyone else None

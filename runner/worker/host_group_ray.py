@@ -9,28 +9,34 @@ The TPU half is written to Ray's interface and has not run on TPUs yet.
 
 import os
 import random
+import secrets
 import socket
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util import tpu
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from runner.store.artifacts import MakerLost, MakingFailed
-from runner.worker.host_group import End, Gang, TpuSlice, decide, ranked, strategy
+from runner.isolation import gang_network
+from runner.store.artifacts import MakerLost, MakerPreempted, MakingFailed
+from runner.worker.host_group import End, Gang, PeerLost, TpuSlice, decide, ranked, strategy
 
 if TYPE_CHECKING:  # it imports JAX, which then reads the environment
     from engine.model.processes import Place
 
 SETTLED_AFTER = 5.0  # seconds in which Ray reports a loss that other hosts have noticed
+NODE_DIED = "node has died"  # in Ray's reason
 MOST_WORDS = 300  # of a host's reason
 TPU_WORKER_ID = "ray.io/tpu-worker-id"  # Ray's label for the number of a host in its slice
+JAX_FELT = "JaxRuntimeError"
 OURS = {"REGATTA_GANG": "1"}  # so that Ray reuses no process in which a task has used JAX
 
 
@@ -42,13 +48,18 @@ def tpu_gang(version: str, topology: str, slices: int = 1) -> Gang:
     return Gang(hosts, slices, resources, environment, TpuSlice(version, topology))
 
 
+class NotEnough(Exception):
+    """Not enough hosts were free within the gang's patience."""
+
+
 def run(program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
     """Call `program(place, *args)` on all hosts of `gang`, with one JAX over all their devices.
-    Returns the result of rank 0. Waits until enough hosts are free.
+    Returns the result of rank 0. Waits until enough hosts are free, or raises NotEnough.
 
-    Call it where Ray is connected: in a job's entrypoint, a task or an actor. `program` is a
-    function of a module that every host can import. Raises MakingFailed, and MakerLost if a host
-    was lost.
+    Of a `boxed` gang, the processes here join no JAX: the program does that in a box, and also gets
+    the boxes' `network`. Call it where Ray is connected: in a job's entrypoint, a task or an actor.
+    `program` is a function of a module that every host can import. Raises MakingFailed, MakerLost
+    if a host was lost, and MakerPreempted if its machine was taken away.
     """
     with _reserved(gang) as group:
         hosts = [_start(gang, group, bundle) for bundle in range(gang.hosts)]
@@ -59,8 +70,9 @@ def run(program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
         finally:
             for host in hosts:
                 ray.kill(host)
-    if end.how == "lost":
-        raise MakerLost(f"host {end.rank} of {gang.hosts} was lost: {end.why}")
+    if end.how in ("lost", "felt"):
+        lost = MakerPreempted if end.preempted else MakerLost
+        raise lost(f"host {end.rank} of {gang.hosts} was lost: {end.why}")
     if end.how == "raised":
         raise MakingFailed(f"host {end.rank} of {gang.hosts} failed: {end.why}")
     return end.result
@@ -70,7 +82,7 @@ def _watch(gang: Gang, ranks: dict[Any, int]) -> End:
     """The deciding end of the processes with these `ranks`."""
     ends, waiting, settled = list[End](), list(ranks), False
     while not (decisive := decide(ends, gang.hosts, settled=settled)):
-        failing = any(end.how == "raised" for end in ends)
+        failing = any(end.how in ("raised", "felt") for end in ends)
         done, waiting = ray.wait(waiting, timeout=SETTLED_AFTER if failing else None)
         settled = not done
         ends += [_end(ranks[reference], reference) for reference in done]
@@ -84,7 +96,7 @@ def _reserved(gang: Gang) -> Iterator[PlacementGroup]:
         slices = _slices(gang, gang.tpu)
         group = cast(PlacementGroup, slices.placement_group)
         try:
-            ray.get(group.ready())
+            _wait_for(group, gang)
             slices.release_head_pgs()  # they only reserved the slices until here
             yield group
         finally:
@@ -93,14 +105,22 @@ def _reserved(gang: Gang) -> Iterator[PlacementGroup]:
     nodes = sum(node["Alive"] for node in ray.nodes())
     group = placement_group([dict(gang.resources)] * gang.hosts, strategy=strategy(nodes))
     try:
-        ray.get(group.ready())
+        _wait_for(group, gang)
         yield group
     finally:
         remove_placement_group(group)
 
 
+def _wait_for(group: PlacementGroup, gang: Gang) -> None:
+    try:
+        ray.get(group.ready(), timeout=gang.patience)
+    except GetTimeoutError as error:
+        raise NotEnough from error
+
+
 def _slices(gang: Gang, shape: TpuSlice) -> tpu.SlicePlacementGroup:
     """Whole TPU slices."""
+    until = None if gang.patience is None else time.monotonic() + gang.patience
     while True:
         try:
             return tpu.slice_placement_group(
@@ -109,7 +129,9 @@ def _slices(gang: Gang, shape: TpuSlice) -> tpu.SlicePlacementGroup:
                 resources_per_bundle=dict(gang.resources),
                 num_slices=gang.slices,
             )
-        except TimeoutError:
+        except TimeoutError as error:
+            if until is not None and time.monotonic() > until:
+                raise NotEnough from error
             # It has released the slices it got, so that of two gangs that wait for each other one
             # continues; a random time, so that they do not collide again.
             time.sleep(random.uniform(1, 20))
@@ -142,9 +164,14 @@ def _begin(
     bundles = ranked(gang, numbers)
     address = seats[bundles[0]]["NodeManagerAddress"]
     coordinator = ray.get(hosts[bundles[0]].free_port.remote(address))
+    meeting = None
+    if gang.boxed:
+        coordinator = f"{gang_network.address(0)}:{gang_network.PORT}"
+        doors = [hosts[x].listen.remote(seats[x]["NodeManagerAddress"]) for x in bundles]
+        meeting = ray.get(doors), secrets.token_bytes(32)
     places = [Place(rank, gang.hosts, coordinator, gang.slices) for rank in range(gang.hosts)]
     return {
-        hosts[bundle].work.remote(gang, place, program, args): place.rank
+        hosts[bundle].work.remote(gang, place, meeting, program, args): place.rank
         for bundle, place in zip(bundles, places, strict=True)
     }
 
@@ -155,7 +182,8 @@ def _end(rank: int, reference: Any) -> End:
     except RayTaskError as error:  # such as a failed import of the program
         return End(rank, "raised", _words(error))
     except RayError as error:
-        return End(rank, "lost", _words(error, after="is dead because "))
+        taken = getattr(error, "preempted", False) or NODE_DIED in str(error)
+        return End(rank, "lost", _words(error, after="is dead because "), preempted=taken)
     return end
 
 
@@ -179,26 +207,49 @@ class _Host:
         with socket.create_server((address, 0)) as free:
             return f"{address}:{free.getsockname()[1]}"
 
+    def listen(self, address: str) -> str:
+        """The address at which the others find this process, for a network of boxes."""
+        self._door = socket.create_server((address, 0))
+        return f"{address}:{self._door.getsockname()[1]}"
+
     def work(
-        self, gang: Gang, place: "Place", program: Callable[..., Any], args: tuple[Any, ...]
+        self,
+        gang: Gang,
+        place: "Place",
+        meeting: tuple[list[str], bytes] | None,
+        program: Callable[..., Any],
+        args: tuple[Any, ...],
     ) -> End:
         """Join the others and call the program."""
         os.environ.update(network(gang, place))
-        import jax
-
-        from engine.model import processes
-
         try:
-            processes.join(place)
-            result = program(place, *args)
-            processes.leave()
+            if meeting:
+                with (
+                    tempfile.TemporaryDirectory() as folder,
+                    gang_network.joined(place.rank, self._door, *meeting, Path(folder)) as joined,
+                ):
+                    result = program(place, *args, network=joined)
+            else:
+                result = _joined(place, program, args)
+        except MakerLost as error:
+            how: Literal["felt", "lost"] = "felt" if isinstance(error, PeerLost) else "lost"
+            return End(place.rank, how, _words(error), None, isinstance(error, MakerPreempted))
         except Exception as error:
             traceback.print_exc()
             # JAX raises its own error when another process is gone.
-            lost = isinstance(error, (MakerLost, jax.errors.JaxRuntimeError))
+            felt = type(error).__name__ == JAX_FELT
             why = f"{type(error).__name__}: {_words(error)}"
-            return End(place.rank, "lost" if lost else "raised", why)
+            return End(place.rank, "felt" if felt else "raised", why)
         return End(place.rank, "returned", result=None if place.rank else result)
+
+
+def _joined(place: "Place", program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    from engine.model import processes
+
+    processes.join(place)
+    result = program(place, *args)
+    processes.leave()
+    return result
 
 
 def _words(error: Exception, after: str = "") -> str:

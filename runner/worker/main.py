@@ -68,9 +68,6 @@ def main(place: Path | str, spec_sha256: str | None = None) -> int:
 def _opened(place: Path | str) -> tuple[Store, str]:
     """The jobs' store, and the name of the attempt's folder in it."""
     if isinstance(place, str) and place.startswith("gs://"):
-        from runner.store.gcs import tell_tensorstore
-
-        tell_tensorstore()
         root, _, name = place.rpartition("/work/")
         return Store(root, make=False), name
     folder = Path(place).resolve()

@@ -5,25 +5,35 @@ code of a step: each child is forked by a `runner.worker.fork_server` and ends w
 import hashlib
 import secrets
 import shutil
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.lib import bounds, untrusted_files
+from runner.lib import bounds, preemption, untrusted_files
 from runner.schema import job_reports
 from runner.spec.step_types import BUILT_IN, KEPT, OverShards
 from runner.store import digests
-from runner.store.artifacts import MakerLost, MakingFailed
+from runner.store.artifacts import MakerLost, MakerPreempted, MakingFailed
 from runner.store.digests import BadOutput
 from runner.store.scratch_paths import DIGESTS, HELD, PARTS, RECEIPT, WHY
 from runner.worker.fork_server import ServerGone, StepServer
-from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job, reason
+from runner.worker.host_group import PeerLost
+from runner.worker.step_process import (
+    MOST_WHY,
+    NOT_ISOLATED,
+    PEER_GONE,
+    TRAIN,
+    Job,
+    reason,
+)
 from runner.worker.texts.shards import corpus_files, groups, shards
 
 MADE = "made"  # a part's files; beside it is their description
 MOST_DIGESTS = 64 << 20  # bytes
+NOTICED = "it saved and left, because its machine was about to be taken away"
 
 
 Child = Callable[[Job], None]  # raises MakingFailed and MakerLost
@@ -40,17 +50,38 @@ def ready() -> None:
 
 def run(job: Job) -> None:
     """Make what `job` names in a process of its own. Its log is in the scratch folder. Raises
-    MakingFailed, and MakerLost if its process was killed."""
+    MakingFailed, MakerLost if its process was killed, and MakerPreempted if it left."""
     try:
         code = _server.make(job)
     except ServerGone as error:
         if error.code >= 0:
             raise MakerLost(str(error)) from error
         code = error.code
-    if code:
-        raise (MakerLost if code < 0 else MakingFailed)(reason(Path(job.scratch, WHY), code))
+    _raise_for(job, Path(job.scratch), code)
     if not Path(job.scratch, RECEIPT).is_file():
         raise MakingFailed("its process ended before the step did")
+
+
+def _raise_for(job: Job, scratch: Path, code: int) -> None:
+    """Raise what the exit code of its process means."""
+    if job.function == TRAIN and code in (preemption.LEFT, -signal.SIGTERM):
+        raise MakerPreempted(NOTICED)
+    if code == PEER_GONE and job.place:
+        raise PeerLost("another process of the gang is gone")
+    if code:
+        raise (MakerLost if code < 0 else MakingFailed)(reason(scratch / WHY, code))
+
+
+def reported(job: Job, scratch: Path, code: int) -> dict[str, str]:
+    """The receipt of a part of an isolated step, which left it in `scratch` and ended with `code`.
+    Raises MakingFailed and MakerLost."""
+    _raise_for(job, scratch, code)
+    try:
+        return receipts(scratch / RECEIPT) | {
+            "isolation": untrusted_files.words(scratch / HELD, MOST_WHY)
+        }
+    except untrusted_files.Refused as error:
+        raise MakingFailed(str(error)) from error
 
 
 def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str, str]:

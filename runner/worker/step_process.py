@@ -20,14 +20,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from runner.isolation import bubblewrap
-from runner.lib import process_tree, untrusted_files
+from runner.lib import preemption, process_tree, untrusted_files
 from runner.lib.canonical_json import to_json
 from runner.lib.own_code_errors import BadOwnCode, blamed
 from runner.schema.devices import Kind
@@ -36,6 +36,7 @@ from runner.store.scratch_paths import BOX, HELD, RECEIPT, SHARED, WHY, others
 from runner.worker import environment
 
 if TYPE_CHECKING:
+    from runner.isolation.gang_network import Network
     from runner.schema.job_reports import Isolation
 
 EVALUATE = "runner.worker.scores.evaluate:evaluate"
@@ -46,12 +47,18 @@ ASKS_MODELS = (  # in boxes of their own
 )
 TRAIN = "runner.worker.models.train:train"
 MOST_WHY = 2_000  # bytes
+PEER_GONE = 80  # exit code of a process of a gang
+SAVING_MAY_TAKE = 20.0  # seconds for a training to save and end after SIGTERM
 
 NOT_ISOLATED = {
     "": "nobody has said how code of the experiment's own is to be isolated; nothing was run",
     "trusted": "none: the operator trusts approved code (--trust-approved-code)",
     "own machine": "none: run by hand on one's own machine",
 }
+
+
+class PeerGone(Exception):
+    """Another process of the gang is gone."""
 
 
 class Training(NamedTuple):
@@ -73,6 +80,8 @@ class Job:
     code: str  # the folder of the own modules; empty if none are needed
     devices: Kind
     count: int = 1  # of these
+    slices: int = 1  # in which they are
+    min_slices: int = 1  # with which a gang may do
     own: tuple[str, ...] = ()  # own functions that it calls, as module:function
     # {label: (the declared `model:`, module:function that makes it)} of the models it scores
     models: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
@@ -80,6 +89,9 @@ class Job:
     isolation: "Isolation" = ""  # of own code, and of steps that read its output
     limits: bubblewrap.Limits = bubblewrap.USUAL
     cache: str = ""  # a folder of compiled programs; empty if none can be trusted
+    spot: bool = False  # its devices may be taken away
+    # This process's place in a gang, as `engine.model.processes.Place` has it: it trains a part.
+    place: tuple[int, int, str, int] | None = None
     next: "Training | None" = None  # the likely next step
 
     def written(self) -> bytes:
@@ -92,6 +104,7 @@ class Job:
         said = json.loads(line)
         said |= {"own": tuple(said["own"]), "limits": bubblewrap.Limits(**said["limits"])}
         said["devices"] = Kind.of_json(said["devices"])
+        said["place"] = tuple(said["place"]) if said["place"] else None
         if said["next"]:
             devices, cache = said["next"]
             said["next"] = Training(Kind.of_json(devices), cache)
@@ -108,6 +121,11 @@ class Job:
 def main(job: Job) -> int:
     """Make the step. Returns the exit code."""
     process_tree.adopt_orphans()
+    with preemption.watched(job.spot and job.function == TRAIN):
+        return _main(job)
+
+
+def _main(job: Job) -> int:
     if job.isolation == "bubblewrap":
         # The lab's step, which runs models and solutions in boxes: no box can be in a box.
         if job.function in ASKS_MODELS and (job.code or job.config.get("samples")):
@@ -150,8 +168,9 @@ def make(
 
     def made() -> None:
         environment.settle(job.devices, job.count, taken=taken)
-        more = handed() if handed else _own(job)
-        _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *more)
+        more = handed() if handed else own_functions(job)
+        with _in_gang(job) as how:
+            _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *more, **how)
         # Without JAX, the result does not depend on JAX's devices.
         receipt = environment.receipt(jax="jax" in sys.modules) if job.receipt else {}
         (scratch / RECEIPT).write_bytes(to_json(receipt))
@@ -162,12 +181,35 @@ def make(
         process_tree.end_descendants(signal.SIGKILL)
 
 
+@contextlib.contextmanager
+def _in_gang(job: Job) -> Iterator[dict[str, Any]]:
+    """Join the other processes of a gang, if there is one, during the `with` body. Yields what the
+    function is told besides."""
+    if job.place is None:
+        yield {}
+        return
+    from engine.model import processes  # imports JAX
+
+    try:
+        processes.join(processes.Place(*job.place))
+        yield {"output": False}
+        processes.leave()
+    except Exception as error:
+        if type(error).__name__ == "JaxRuntimeError":  # so JAX says that another one is gone
+            raise PeerGone from error
+        raise
+
+
 def told(do: Callable[[], object], why: Path) -> int:
     """Call `do`; if it fails, write the reason to the file `why`. Returns the exit code."""
     try:
         do()
+    except preemption.Left:
+        return preemption.LEFT
     except BaseException as error:
         traceback.print_exc()
+        if isinstance(error, PeerGone):
+            return PEER_GONE
         words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"
         return _failed(why, " ".join(words.split()))
     return 0
@@ -199,7 +241,7 @@ def compile_into(cache: str) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 
-def _own(job: Job) -> tuple[Any, ...]:
+def own_functions(job: Job) -> tuple[Any, ...]:
     """The own functions that a step calls, by name."""
     if job.code:
         sys.path.insert(0, job.code)
@@ -228,20 +270,25 @@ def _asking(job: Job) -> int:
 
 def _isolated(job: Job) -> int:
     """Make the step in a box."""
-    scratch = Path(job.scratch)
     # Here, because inside, its own network would offer all names again.
     environment.take(job.devices, job.count)
-    box = box_of(job)
+    return in_box(box_of(job), job, Path(job.scratch))
+
+
+def in_box(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
+    """Make the step in this box, whose first folder to write is its view of its scratch folder.
+    What the lab says about it goes to `scratch`. Returns the exit code."""
     for here, _ in box.writes:
         here.mkdir(parents=True, exist_ok=True)
+    view = box.writes[0][0]
     try:
-        return _made_in(box, job, scratch)
+        return _made_in(box, job, scratch, view)
     finally:
         with contextlib.suppress(OSError):
-            remove_tree(scratch / BOX)
+            remove_tree(view)
 
 
-def _made_in(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
+def _made_in(box: bubblewrap.Box, job: Job, scratch: Path, view: Path) -> int:
     try:
         ended = bubblewrap.run(
             box,
@@ -255,10 +302,14 @@ def _made_in(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
     finally:
         # Also if bubblewrap itself was killed.
         process_tree.end_descendants(signal.SIGKILL)
+    if ended.why == bubblewrap.TOLD and job.function == TRAIN:
+        return preemption.LEFT
+    if job.place and ended.code in (PEER_GONE, 128 + signal.SIGABRT):  # by JAX's coordination
+        return PEER_GONE
     if ended.code or ended.why:
-        return _failed(scratch / WHY, reason_isolated(scratch / BOX / WHY, ended))
+        return _failed(scratch / WHY, reason_isolated(view / WHY, ended))
     try:
-        receipt = untrusted_files.read(scratch / BOX / RECEIPT, untrusted_files.MOST_BYTES)
+        receipt = untrusted_files.read(view / RECEIPT, untrusted_files.MOST_BYTES)
     except untrusted_files.Refused as error:
         return _failed(scratch / WHY, str(error))
     (scratch / HELD).write_text(ended.held[: environment.MOST_WORDS])
@@ -267,10 +318,11 @@ def _made_in(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
     return 0
 
 
-def box_of(job: Job) -> bubblewrap.Box:
+def box_of(job: Job, network: "Network | None" = None) -> bubblewrap.Box:
     """What an isolated step sees: its code, its inputs and what earlier makers saved (to read); its
-    output and scratch folder (to write)."""
+    output and scratch folder (to write); as a part of a gang, its network."""
     scratch, out = Path(job.scratch), Path(job.out)
+    view = scratch / (f"{BOX}-{job.place[0]}" if job.place else BOX)
     reads: list[Path] = []
     for given in job.inputs.values():
         reads += map(Path, given.values() if isinstance(given, dict) else [given])
@@ -279,12 +331,14 @@ def box_of(job: Job) -> bubblewrap.Box:
         own=Path(job.code) if job.code else None,
         reads=(*reads, *(x for x in earlier if x.is_dir() and not x.is_symlink())),
         writes=(
-            (scratch / BOX, scratch),
+            (view, scratch),
             (out, out),
             *((scratch / name, scratch / name) for name in SHARED),
         ),
         folder=scratch,
         accelerator=job.devices.platform != "cpu",
+        patience=SAVING_MAY_TAKE if job.function == TRAIN else None,
+        network=network,
     )
 
 

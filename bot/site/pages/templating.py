@@ -16,6 +16,7 @@ from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, sealed
 from runner.analysis import estimates, findings, score_table, verdicts
+from runner.history import lost_work
 from runner.lib import format
 from runner.planning import mesh_words
 from runner.publish import step_summary
@@ -128,6 +129,7 @@ def _templates(
         on_devices=mesh_words.told,
         ordered=step_summary.ordered,
         ended=step_summary.ended,
+        lost=lost_work.told,
         of_receipt=step_summary.receipt,
         signed=signed,
         score_rows=score_table.worth_showing,

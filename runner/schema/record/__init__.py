@@ -71,6 +71,7 @@ from runner.schema.record.questions import Prediction as Prediction
 from runner.schema.record.questions import Preregistration as Preregistration
 from runner.schema.record.results import Ending as Ending
 from runner.schema.record.results import EnteredRun as EnteredRun
+from runner.schema.record.results import Lost as Lost
 from runner.schema.record.results import Replayed as Replayed
 from runner.schema.record.results import Result as Result
 from runner.schema.record.results import Run as Run

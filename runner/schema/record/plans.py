@@ -29,7 +29,22 @@ class Resources(Record):
     """The devices of a run: a kind of the lab's, and their number."""
 
     kind: str = Field(description="the kind of device, such as cpu or h100")
-    count: int = Field(default=1, ge=1, le=65_536, description="how many of them")
+    count: int = Field(default=1, ge=1, le=65_536, description="how many of them, in all slices")
+    slices: int = Field(
+        default=1,
+        ge=1,
+        le=1_024,
+        exclude_if=lambda slices: slices == 1,  # old records have no such key
+        description="groups of hosts with a fast network inside, of `count` / `slices` devices "
+        "each; between them only `data` is split",
+    )
+    min_slices: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda least: least is None,  # likewise
+        description="with how many of them a run may continue when others are lost: with the same "
+        "batch, accumulated",
+    )
     spot: bool = Field(
         default=False,
         exclude_if=lambda spot: not spot,  # old records have no such key

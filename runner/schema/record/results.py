@@ -33,6 +33,17 @@ class Used(Record):
     price: float | None  # in US dollars, if the kind has a price
 
 
+class Lost(Record):
+    """What a step lost with the machines of its makers, see `runner.history.lost_work`."""
+
+    step: str
+    times: Count  # how often it lost its machines
+    preempted: Count  # so many of these were preemptions
+    steps: Count  # training steps that were done again
+    seconds: Seconds  # of its devices
+    price: Size | None  # in US dollars, if the kind has a price
+
+
 class EnteredRun(Record):
     """A run that competes in a speedrun: the lab's figure, and its cost, counted and measured."""
 
@@ -65,6 +76,7 @@ class Result(Record):
     seconds: float | None = None  # from the first claim to the end
     used: tuple[Used, ...] = ()  # see `runner.execution.device_usage`
     entered: tuple[EnteredRun, ...] = since(())  # the runs that compete in a speedrun
+    lost: tuple[Lost, ...] = since(())  # of the steps that lost their machines
 
 
 class Ending(Result):

@@ -18,6 +18,7 @@ training, and errors name it.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,6 +67,7 @@ class Parts:
         self._shape = max(recipe.batch_sizes.sizes), self.model.config.seq_len
         if "model" in self._names:
             check_model(self._names["model"], self.model, *self._shape)
+            self.model = _on_mesh(self.model, config.get("compute", {}))
         self.each = self._own("loss", self._loss)  # None for the lab's loss
         self.optimizer = self._own("optimizer", self._optimizer)
         if not self.optimizer and recipe.optimizer != "adamw" and _without_roles(self.model):
@@ -245,6 +247,13 @@ class OwnBatches:
 
 def _longer(recipe: TrainConfig, before: int) -> TrainConfig:
     return recipe.model_copy(update={"num_train_steps": before + recipe.num_train_steps})
+
+
+def _on_mesh(model: Model, compute: Mapping[str, Any]) -> Model:
+    """An own model on the declared mesh."""
+    assert isinstance(model, PlainModel | Decoder)
+    mesh = ComputeConfig.model_validate(compute).mesh
+    return replace(model, compute=model.compute.model_copy(update={"mesh": mesh}))
 
 
 def _without_roles(model: Model) -> bool:

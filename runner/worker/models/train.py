@@ -6,9 +6,11 @@ checkpoints, which are not kept, and in `curve` the metrics of each step, also o
 
 import json
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import safetensors.numpy
@@ -21,8 +23,9 @@ from engine.training.heap import keep_heap
 from engine.training.step import recipe
 from engine.training.train import Diverged, Metrics
 from engine.training.train import train as steps_of
+from runner.lib import preemption, process_tree
 from runner.store import scratch_paths
-from runner.store.scratch_paths import CURVE
+from runner.store.scratch_paths import CHECKPOINTS, CURVE
 from runner.worker.environment import PEAK_FLOPS
 from runner.worker.metrics_chunks import MetricsChunks
 from runner.worker.models import chat, initial_model
@@ -30,8 +33,19 @@ from runner.worker.models.params_file import MOMENTS, PARAMS, snapshot_of
 from runner.worker.models.plugin_model import OWN, Functions
 from runner.worker.models.plugins import Parts
 
-OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # different in each run
+if TYPE_CHECKING:
+    from runner.store.store import Remote
+
+OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds", "seconds")  # different in each run
 OF_EXPERTS = ("max_load", "dropped")  # no other model's curve has them
+
+
+class Saves(NamedTuple):
+    """Where a training saves, and where others have saved before."""
+
+    mine: Path  # its checkpoints; in a bucket an `etils.epath.Path`
+    earlier: Sequence[Path]
+    curve: "Path | Remote"
 
 
 def steps(
@@ -65,18 +79,25 @@ def train(
     functions: Functions = {},  # noqa: B006  # never changed
     *,
     output: bool = True,
+    saves: "Saves | None" = None,
 ) -> None:
     """Train on the train split of the input `tokens`, and on those that phases name. Continues from
     an earlier maker's checkpoints, in folders beside this one. Without `output`, as a process of a
-    gang (`runner.worker.multi_host_step`), it only trains up to the last checkpoint."""
+    gang (`runner.worker.multi_host_step`), it only trains up to the last checkpoint; `saves`: where
+    to, if not beside `out`. After SIGTERM it saves and raises Left."""
+    began = time.monotonic()
     keep_heap()
     parts = Parts(config, inputs, functions)
     last = parts.recipe.num_train_steps
-    mine = scratch_paths.of(out)
-    makers = [*scratch_paths.others(out), mine]
-    checkpoints = [maker / "checkpoints" for maker in makers]
+    makers = [*scratch_paths.others(out), scratch_paths.of(out)]
+    places = [maker / CHECKPOINTS for maker in makers]
+    saves = saves or Saves(places[-1], places[:-1], makers[-1] / CURVE)
+    checkpoints = [*saves.earlier, saves.mine]
     if not output or last not in map(latest, checkpoints):
-        _note(steps(parts, checkpoints[-1], checkpoints[:-1]), last, mine / CURVE)
+        with process_tree.noting(signal.SIGTERM) as told:
+            some = steps(parts, saves.mine, saves.earlier, stop=told)
+            if _note(some, last, saves.curve, began) < last:
+                raise preemption.Left
     if not output:
         return
     finished = of_step(last, checkpoints)
@@ -105,14 +126,16 @@ def _write(tree: Any, path: Path) -> None:
     safetensors.numpy.save_file(leaves(jax.device_get(tree)), path)
 
 
-def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
-    """Train; the first process writes the metrics of each step."""
-    chunks = MetricsChunks(curve)
+def _note(steps: Iterator[Metrics], last: int, curve: "Path | Remote", began: float) -> int:
+    """Train; the first process writes the metrics of each step, with the seconds since `began`.
+    Returns the number of the last step."""
+    chunks, done = MetricsChunks(curve), last
     try:
         for metrics in steps:
-            print(f"step {metrics.step} of {last}: loss {metrics.loss:.4f}", flush=True)
+            done = metrics.step
+            print(f"step {done} of {last}: loss {metrics.loss:.4f}", flush=True)
             if jax.process_index() == 0:
-                figures = metrics._asdict()
+                figures = metrics._asdict() | {"seconds": round(time.monotonic() - began, 3)}
                 saving = figures.pop("saving")
                 for name in OF_EXPERTS:
                     if figures[name] is None:
@@ -122,6 +145,7 @@ def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
                     chunks.flush()
     finally:
         chunks.flush()
+    return done
 
 
 def _peak_flops(config: object) -> float | None:

@@ -84,7 +84,7 @@ def test_an_older_checkpoint_is_there_before_a_newer_one(
     assert isinstance(where, Remote)
     save(where, 5)
     save(where, 10)
-    fake.trouble("insert", "refused", skip=3, times=ENDLESS)  # one checkpoint comes whole
+    fake.trouble("insert", "refused", skip=4, times=ENDLESS)  # one checkpoint comes whole
     with pytest.raises(StoreError, match="doing it again is safe"):
         Copies(where).look()
     fake.peace()
