@@ -105,12 +105,13 @@ def plan(
     preregistration: int | None = None,
     text: str = "stdlib",
     eval_tokens: int = 16_384,
+    experiment: str = "experiments/warm-rate",
 ) -> record.Plan:
     arms = dict(arms or {"slow": planned_arm(rate=3e-4), "fast": planned_arm()})
     tokens = sum(arm.tokens for arm in arms.values()) * len(seeds)
     model_flops = sum(arm.model_flops for arm in arms.values()) * len(seeds)
     return record.Plan(
-        experiment="experiments/warm-rate",
+        experiment=experiment,
         title=title,
         preregistration=preregistration,
         seal=sha("seal") if preregistration else None,
@@ -186,9 +187,14 @@ def run(
 
 
 def execution(
-    of: record.Plan, name: str = "1", *, pull: int | None = 2, at: datetime = START
+    of: record.Plan,
+    name: str = "1",
+    *,
+    pull: int | None = 2,
+    at: datetime = START,
+    author: record.Person | None = ADA,
 ) -> record.Execution:
-    """An execution approved by Grace on pull request `pull`, or a local one."""
+    """An execution approved by Grace on the pull request `pull` of `author`, or a local one."""
     origin = None
     if pull is not None:
         origin = record.Origin(
@@ -199,6 +205,7 @@ def execution(
             commit=sha(f"commit {name}")[:40],
             approved_by=GRACE,
             approval=f"{REPOSITORY}/{9000 + pull}-0",
+            author=author,
         )
     return record.Execution(id=record.execution_id(name), at=at, plan=of, origin=origin)
 
@@ -280,6 +287,8 @@ def preregister(
     hypothesis: str = "Ten times the rate learns more from 65,536 tokens.",
     predictions: Sequence[record.Prediction] = (),
     edits: int = 0,
+    author: record.Person = ADA,
+    at: datetime = START - timedelta(hours=1),
 ) -> record.Preregistration:
     """Seal an issue, and record `edits` later edits of it."""
     seal = record.Preregistration(
@@ -288,8 +297,8 @@ def preregister(
         title=title,
         hypothesis=hypothesis,
         predictions=tuple(predictions) or (prediction(),),
-        author=ADA,
-        at=START - timedelta(hours=1),
+        author=author,
+        at=at,
         text_sha256=sha(f"body {title}"),
     )
     folder = f"preregistrations/{REPOSITORY}/{issue}"
@@ -314,19 +323,41 @@ def figures(
 PLAIN = figures([3.41, 3.47, 3.38], [2.58, 2.66, 2.62])
 
 
-def board(store: Store, executions: int, *, seed: int = 0) -> None:
-    """Fill a store with finished executions of two arms and three seeds."""
+NAMES = ("ada", "bo", "cy", "dora", "eve", "finn", "robo-7")
+TITLES = (
+    "is a larger batch worth its tokens?",
+    "does weight decay matter in short runs?",
+    "how long should the rate warm up?",
+)
+
+
+def board(store: Store, executions: int, *, seed: int = 0, asked: bool = False) -> None:
+    """Fill a store with experiments of two arms and three seeds, each of one finished execution;
+    with `asked`, each has a preregistration."""
     rng = random.Random(seed)
     for n in range(executions):
+        at = START + timedelta(hours=7 * n)
+        author = record.Person(login=NAMES[n % len(NAMES)], id=20 + n % len(NAMES))
+        told = [prediction(confidence=0.5 + n % 5 / 10), prediction("2.6 ± 0.1", versus=None)]
+        title = f"Question {n}: {TITLES[n % len(TITLES)]}"
+        seal = None
+        if asked:
+            when = {"author": author, "at": at - timedelta(hours=2)}
+            seal = preregister(store, 1000 + n, title=title, predictions=told, **when)
+        rate = 3e-3 + n * 1e-9 * asked  # each asks about runs that nobody has seen
         of = plan(
-            title=f"Question {n}: is a larger batch worth its tokens?",
-            predictions=[prediction(), prediction("2.6 ± 0.1", versus=None)],
+            title=title,
+            arms={"slow": planned_arm(rate=rate / 10), "fast": planned_arm(rate=rate)},
+            experiment=f"experiments/q{n}",
+            predictions=told,
+            preregistration=seal.issue if seal else None,
             text=("stdlib", "wiki")[n % 5 == 0],
         )
+        of = of.model_copy(update={"seal": seal.seal}) if seal else of
         level = rng.uniform(2.2, 3.6)
         finish(
             store,
-            execution(of, str(n), pull=n + 1, at=START + timedelta(minutes=n)),
+            execution(of, str(n), pull=n + 1, at=at, author=author),
             figures(
                 [level + 0.4 + rng.gauss(0, 0.03) for _ in range(3)],
                 [level + rng.gauss(0, 0.03) for _ in range(3)],

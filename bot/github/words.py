@@ -76,6 +76,7 @@ class GitHub(Branches):
             head_repository=found.head.repo.id if found.head.repo else None,
             merged=bool(found.merged),
             to_default=found.base.ref == lab.default_branch,
+            author=person(found.user),
         )
 
     def reviews(self, number: int) -> list[Review]:

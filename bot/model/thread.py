@@ -78,6 +78,7 @@ class Pull:
     head_repository: int | None = None  # None: deleted
     merged: bool = False
     to_default: bool = False  # its base is the default branch
+    author: Person | None = None
 
 
 @dataclass(frozen=True)

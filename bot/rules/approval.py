@@ -145,6 +145,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             commit=plan.commit,
             approved_by=approval.by,
             approval=approval.id,
+            author=plan.author,
         ),
         source=plan.source,
         limit_seconds=limit,

@@ -139,6 +139,7 @@ def _proposed(
         other_design=found.other_design,
         begun=found.begun,
         climbed=climbed,
+        author=pull.author,
     )
     return Write(f"plans/{thread.id}/{n}", record)
 

@@ -7,6 +7,7 @@ Colours are classes (`c0`, `c1`, …), so that a drawing follows the page's them
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal
 
@@ -20,16 +21,20 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40
 SMALLEST = 1e-300  # between the ends of an axis; less cannot be divided
 MAX_POINTS = 240  # points of a line; more are invisible at this width
 COLOURS = 7
+LETTER = 6.5  # pixels of a letter of a name, about
+HOUR, DAY = 3600, 86_400  # seconds
+TIMES = (60, 600, HOUR, 3 * HOUR, 12 * HOUR, *(n * DAY for n in (1, 2, 7, 14, 30, 91, 182, 365)))
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: its title, and whether it is logarithmic."""
+    """One axis: its title, and whether it is logarithmic, or seconds since 1970 (UTC)."""
 
     title: str
     log: bool = False
+    time: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Mark:
     colour: int = 0
     faint: bool = False
     name: str = ""  # written at its end
+    names: Sequence[str] = ()  # of its points, written beside them where there is room
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Drawing:
     x: Axis
     y: Axis
     marks: Sequence[Mark]
+    height: int = HEIGHT
 
     @property
     def svg(self) -> Markup:
@@ -60,20 +67,22 @@ class Drawing:
             return Markup("")
         xs = [point[0] for mark in shown for point in mark.points]
         ys = [y for mark in shown for point in mark.points for y in point[1:]]
-        return Markup("".join(self._parts(shown, _Scale(self.x, xs, 0), _Scale(self.y, ys, 1))))
+        x, y = _Scale(self.x, xs, 0, self.height), _Scale(self.y, ys, 1, self.height)
+        return Markup("".join(self._parts(shown, x, y)))
 
     # Plain strings, because there are thousands of drawings; everything in them except `_text` is
     # our own.
     def _parts(self, shown: Iterable[Mark], x: "_Scale", y: "_Scale") -> Iterator[str]:
-        yield f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">'
+        yield f'<svg class="drawing" viewBox="0 0 {WIDTH} {self.height}" aria-hidden="true">'
         for value in y.ticks():
             yield f'<path class="grid" d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}"/>'
-            yield _text(LEFT - 7, y(value) + 4, short(value), "end")
+            yield _text(LEFT - 7, y(value) + 4, y.words(value), "end")
         for value in x.ticks():
-            yield _text(x(value), HEIGHT - BOTTOM + 17, short(value), "middle")
-        yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
+            anchor = "end" if x(value) > WIDTH - RIGHT - 30 else "middle"
+            yield _text(x(value), self.height - BOTTOM + 17, x.words(value), anchor)
+        yield f'<path class="axis" d="M{LEFT} {self.height - BOTTOM}H{WIDTH - RIGHT}"/>'
         yield _text(LEFT - 7, 12, self.y.title, "start")
-        yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, self.x.title, "middle")
+        yield _text((LEFT + WIDTH - RIGHT) / 2, self.height - 6, self.x.title, "middle")
         for mark in shown:
             yield from _mark(mark, x, y)
         yield "</svg>"
@@ -82,13 +91,14 @@ class Drawing:
 class _Scale:
     """Maps figures to positions along one axis."""
 
-    def __init__(self, axis: Axis, values: Sequence[float], side: int) -> None:
+    def __init__(self, axis: Axis, values: Sequence[float], side: int, tall: int = HEIGHT) -> None:
         usable = [value for value in values if value > 0] if axis.log else list(values)
         low, high = (min(usable), max(usable)) if usable else (1.0, 10.0)
-        self.log, self.side = axis.log, side
+        self.log, self.time, self.side, self.tall = axis.log, axis.time, side, tall
         if axis.log:
             low, high = math.log10(low), math.log10(high)
-        room = (high - low or abs(high) or 1.0) * (0.05 if side else 0.01)
+        wide = high - low or (HOUR if axis.time else abs(high)) or 1.0
+        room = wide * (0.05 if side else 0.01)
         if high - low + 2 * room < SMALLEST:
             room = 1.0
         self.low, self.high = low - room, high + room
@@ -100,11 +110,18 @@ class _Scale:
             value = math.log10(value) if value > 0 else self.low
         share = (value - self.low) / (self.high - self.low)
         if self.side:
-            return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
+            return TOP + (1 - share) * (self.tall - TOP - BOTTOM)
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def ticks(self) -> list[float]:
         """About five round figures within the axis."""
+        if self.time:
+            wide = (self.high - self.low) / 5
+            step = next(
+                (unit for unit in TIMES if unit >= wide), 365 * DAY * math.ceil(wide / 365 / DAY)
+            )
+            first, last = math.ceil(self.low / step), math.floor(self.high / step)
+            return [float(n * step) for n in range(first, last + 1)]
         if self.log and self.high - self.low >= 1:
             decades = range(math.ceil(self.low), math.floor(self.high) + 1)
             every = -(-len(decades) // 6)
@@ -115,6 +132,16 @@ class _Scale:
         step = next(unit * n for n in (1, 2, 5, 10) if unit * n >= rough)
         first = math.ceil(low / step)
         return [round(n * step, 12) for n in range(first, math.floor(high / step) + 1)]
+
+    def words(self, value: float) -> str:
+        """A figure at this axis."""
+        if not self.time:
+            return short(value)
+        at = datetime.fromtimestamp(value, UTC)
+        wide = self.high - self.low
+        if wide > 400 * DAY:
+            return f"{at:%b %Y}"
+        return f"{at:%b} {at.day}" if wide > 4 * DAY else f"{at:%b} {at.day}, {at:%H:%M}"
 
 
 def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
@@ -140,6 +167,13 @@ def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
             points = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))]
             points += [(mark.points[-1][0], mark.points[-1][1])]
         yield f'<path class="line {look}" d="{_line(points, x, y)}"/>'
+    taken = -math.inf
+    for point, name in sorted(zip(mark.points, mark.names, strict=False)):
+        at, up = x(point[0]), y(point[1])
+        left = min(at + 6, WIDTH - RIGHT - LETTER * len(name))
+        if name and left > taken:
+            yield _text(left, up - 6, name, "start", "name")
+            taken = left + LETTER * len(name)
     if mark.name:
         last = mark.points[-1]
         yield _text(x(last[0]) - 4, y(last[1]) - 7, mark.name, "end", look + " name")
@@ -157,10 +191,11 @@ def _text(at: float, up: float, words: str, anchor: str, look: str = "") -> str:
 def short(value: float) -> str:
     """A figure at an axis: 0.25, 12, 1.5M, 3e18."""
     size = abs(value)
-    if size >= 1e15 or 0 < size < 1e-4:
-        mantissa, _, exponent = np.format_float_scientific(value, trim="-").partition("e")
+    if size >= 1e10 or 0 < size < 1e-4:
+        written = np.format_float_scientific(value, precision=2, trim="-")
+        mantissa, _, exponent = written.partition("e")
         return f"{mantissa}e{int(exponent)}"
-    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+    for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if size >= unit:
             return f"{value / unit:.3g}{letter}"
     return f"{value:.4g}"

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from bot.site.base.chart import taken
-from bot.site.base.files import File
+from bot.site.base.files import File, made_from
 
 SHOWN = 50  # rows on a page
 CHUNK = 1_000  # rows in a script file
@@ -29,11 +29,13 @@ class Rows:
     keys: Callable[[Any], Mapping[str, Any]]
     template: str  # with a macro `row(line)`
     names: Mapping[str, Any]  # for the template
+    newest_first: bool = False  # on the page; scripts have them in the order of `lines`
+    told: Sequence[str] = ()  # of each line, a digest of what its row says
 
     @property
     def first(self) -> Sequence[Any]:
         """The rows on the page."""
-        return self.lines[:SHOWN]
+        return self.lines[: -SHOWN - 1 : -1] if self.newest_first else self.lines[:SHOWN]
 
     @property
     def total(self) -> int:
@@ -52,12 +54,16 @@ class Rows:
 
     def choices(self, key: str) -> list[str]:
         """The values to filter by."""
-        return sorted({str(keys[key]) for keys in self.keyed})
+        every = (keys[key] for keys in self.keyed)
+        each = (one if isinstance(one, list) else [one] for one in every)
+        return sorted({str(value) for values in each for value in values})
 
     def files(self, pages: jinja2.Environment, made: str | None = None) -> Iterator[File]:
-        """The scripts; `made` as for a `File`."""
+        """The scripts; `made` as for a `File`, and with it `told`, if there is any."""
         for n, path in enumerate(self.chunks):
-            yield File(path, partial(self._chunk, n, path, pages), made)
+            told = self.told[n * CHUNK : (n + 1) * CHUNK]
+            of = made_from(made or "", *told) if told else made
+            yield File(path, partial(self._chunk, n, path, pages), of)
 
     def _chunk(self, n: int, path: str, pages: jinja2.Environment) -> str:
         # The table may be on pages in different folders, so the script fills in the root.

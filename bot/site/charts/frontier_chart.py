@@ -10,8 +10,14 @@ from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import plain
 from bot.site.facts.frontier import Point
+from runner.schema import metrics
+from runner.schema.metrics import BPB
 
-QUALITY = "Bits per byte, lower is better"
+# A cost at an axis, as tables write it: 4.34e11, 870k.
+COST = (
+    "datum.value >= 1e10 ? replace(format(datum.value, '.3~e'), 'e+', 'e') : "
+    "replace(format(datum.value, '.3~s'), 'G', 'B')"
+)
 DRAWN = 1000  # thousands of rows would be one cloud; the best are enough
 
 
@@ -23,10 +29,14 @@ def chart(
     title: str,
     script: str,
     note: str,
+    height: int = 340,
 ) -> Chart:
     """The quality of each row against its cost. `costs` are titles by name; the first is shown
     until the reader chooses another."""
     first, cost_title = next(iter(costs.items()))
+    metric = points[0].metric if points else BPB
+    what = metrics.what(metric)
+    quality = (what.unit or what.words)[:1].upper() + (what.unit or what.words)[1:]
     rows = [
         {
             "arm": one.name,
@@ -41,7 +51,7 @@ def chart(
         for one in points
     ]
     edge = [
-        {"mean": row["mean"]}
+        {"mean": row["mean"], "name": row["arm"]}
         | {cost: row[cost] if one.fronts[cost] == "on" else None for cost in costs}
         for row, one in zip(rows, points, strict=True)
         if "on" in one.fronts.values()
@@ -51,7 +61,8 @@ def chart(
             cost: max((row[cost] for row in rows if row[cost] is not None), default=None)
             for cost in costs
         }
-        edge.append({"mean": min(row["mean"] for row in edge), **dearest})
+        best = max if metrics.better(metric) == "higher" else min
+        edge.append({"mean": best(row["mean"] for row in edge), "name": "", **dearest})
     on = [one for one in points if one.fronts[first] == "on"]
     on.sort(key=lambda one: one.costs[first] or 0.0)
     words = "; ".join(
@@ -60,10 +71,16 @@ def chart(
     return Chart(
         name=name,
         title=title,
-        words=f"Bits per byte of each row over {cost_title[0].lower()}{cost_title[1:]} of one run, "
+        words=f"{quality} of each row over {cost_title[0].lower()}{cost_title[1:]} of one run, "
         "with the spread over seeds. On the Pareto frontier: "
         f"{words or 'no row, because none has two seeds'}.",
-        spec=frontier_spec(first, cost_title),
+        spec=frontier_spec(
+            first,
+            cost_title,
+            f"{quality}, {metrics.better(metric)} is better",
+            height,
+            bool(edge),
+        ),
         data={"rows": columns(rows), "frontier": columns(edge)},
         script=script,
         table="rows",
@@ -74,36 +91,41 @@ def chart(
             "seeds": "Seeds",
         }
         | dict(costs)
-        | {"mean": "Bits per byte", "low": "Mean − SD", "high": "Mean + SD"},
-        drawing=_drawing(points, on, first, cost_title),
+        | {"mean": quality, "low": "Mean − SD", "high": "Mean + SD"},
+        drawing=_drawing(points, on, first, cost_title, quality),
         choices={"x": costs},
         logged=("x",),
-        note="The line is the Pareto frontier: no row with the same or a lower cost has a better "
-        f"mean. Costs are for one run.{note} Hollow points have one seed or missing runs.",
+        note=f"The line is the Pareto frontier.{note} Hollow: one seed or missing runs.",
     )
 
 
-def _drawing(points: Sequence[Point], on: Sequence[Point], cost: str, title: str) -> Drawing:
+def _drawing(
+    points: Sequence[Point], on: Sequence[Point], cost: str, title: str, quality: str
+) -> Drawing:
     shown = [(x, one.summary) for one in points[:DRAWN] if (x := one.costs[cost]) is not None]
     edge = [(x, one.summary.middle) for one in on if (x := one.costs[cost]) is not None]
     edge += [(max(x for x, _ in shown), edge[-1][1])] if edge else []
     return Drawing(
         Axis(title, log=True),
-        Axis("Bits per byte"),
+        Axis(quality),
         [
             Mark([(x, *one.band) for x, one in shown], "whiskers", 6, faint=True),
             Mark([(x, one.middle) for x, one in shown], "dots", 0),
             Mark(edge, "steps", 1),
+            Mark(edge[:-1], "dots", 1, names=[one.name for one in on]),
         ],
     )
 
 
 @cache
-def frontier_spec(cost: str, title: str) -> Mapping[str, Any]:
-    """Rows with their spread, and the frontier as steps, in Vega-Lite."""
+def frontier_spec(
+    cost: str, title: str, quality: str, height: int, edged: bool
+) -> Mapping[str, Any]:
+    """Rows with their spread and, if there is one, the frontier as steps with names, in
+    Vega-Lite."""
     x = alt.X(f"{cost}:Q").title(title).scale(type="log", nice=False, padding=12)
-    x = x.axis(format=".0e", tickCount=6, labelOverlap=True)
-    y = alt.Y("mean:Q").title(QUALITY).scale(zero=False, padding=10)
+    x = x.axis(labelExpr=COST, tickCount=5, labelOverlap=True)
+    y = alt.Y("mean:Q").title(quality).scale(zero=False, padding=10)
     rows = alt.Chart(alt.NamedData("rows"))
     spread = rows.mark_rule(opacity=0.5, color=alt.expr("quiet")).encode(
         x=x, y=alt.Y("low:Q").scale(zero=False), y2="high:Q"
@@ -125,11 +147,12 @@ def frontier_spec(cost: str, title: str) -> Mapping[str, Any]:
             "seeds:Q",
         ],
     )
-    edge = (
-        alt.Chart(alt.NamedData("frontier"))
-        .mark_line(
-            interpolate="step-after", strokeWidth=2, color=alt.expr("second"), invalid="filter"
-        )
-        .encode(x=x, y=y)
+    of_edge = alt.Chart(alt.NamedData("frontier")).encode(x=x, y=y)
+    edge = of_edge.mark_line(
+        interpolate="step-after", strokeWidth=2, color=alt.expr("second"), invalid="filter"
     )
-    return plain(alt.layer(spread, edge, dots, height=340, width="container"))
+    names = of_edge.mark_text(
+        align="left", baseline="top", dx=4, dy=4, fontSize=11, limit=110, color=alt.expr("ink")
+    ).encode(text="name:N")
+    layers = [spread, edge, dots, names] if edged else [spread, dots]
+    return plain(alt.layer(*layers, height=height, width="container"))

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from bot.site.base.files import made_from
+from bot.site.facts.tags import tags
 from runner.analysis import promotion, speedrun_ranking, speedrun_rows, verdicts
 from runner.analysis.estimates import Scores
 from runner.analysis.verdicts import ArmSummary
@@ -14,6 +15,7 @@ from runner.lib.format import natural
 from runner.schema import record
 from runner.store.store import Store
 
+UNKNOWN, LOCAL = "unknown", "local"  # authors of older records, and of local runs
 Seal = tuple[record.Preregistration, tuple[record.Edit, ...]]  # with later edits of the issue
 
 
@@ -22,6 +24,7 @@ class Entry(Record):
 
     seen: str = ""  # names, sizes and times of its records when they were read
     told: str  # SHA-256 over their bytes, and over the seal
+    tags: tuple[str, ...] = ()
     curved: bool  # whether a run has a curve, which may not be in memory
     events: tuple[str, ...]
     execution: record.Execution
@@ -62,12 +65,20 @@ class Entry(Record):
         return f"{home}-{digest[:12]}"
 
     @property
-    def author(self) -> str:
-        """The preregistration's author, otherwise the approver."""
-        if self.seal:
-            return self.seal.author.login
+    def by(self) -> record.Person | None:
+        """Who declared it: the author of the pull request, otherwise of the issue. Never who
+        approved it; None if no record names an author."""
         origin = self.execution.origin
-        return origin.approved_by.login if origin else "local"
+        return (origin and origin.author) or (self.seal and self.seal.author) or None
+
+    @property
+    def author(self) -> str:
+        """The same as text."""
+        if self.by:
+            return self.by.login
+        if self.plan.speedrun:
+            return self.plan.speedrun.author.name
+        return UNKNOWN if self.execution.origin else LOCAL
 
     @property
     def names(self) -> list[str]:
@@ -187,6 +198,7 @@ def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entr
     return Entry(
         seen=seen,
         told=digest.hexdigest(),
+        tags=tags(execution.plan),
         curved=any(run.curve for run in runs if run),
         events=tuple(ordered),
         execution=execution,

@@ -39,28 +39,13 @@ def forecasts(facts: Lab) -> list[Forecast]:
         found += [
             Forecast(
                 entry,
-                entry.author,
+                entry.seal.author.login,
                 verdict,
                 weighed.why_not or (which_runs_count.KNOWN if n in weighed.known else None),
             )
             for n, verdict in enumerate(result.verdicts)
         ]
     return found[::-1]
-
-
-def forecasters(told: Iterable[Forecast]) -> dict[str, Calibration]:
-    """People by calibration, best first; those without a score come last."""
-    by_login: dict[str, list[record.Verdict]] = defaultdict(list)
-    for forecast in told:
-        if not forecast.not_counted:
-            by_login[forecast.author].append(forecast.verdict)
-    found = {login: calibration(verdicts) for login, verdicts in by_login.items()}
-
-    def order(login: str) -> tuple[bool, float, int, str]:
-        of = found[login]
-        return of.brier is None, of.brier or 0.0, -of.n, login
-
-    return {login: found[login] for login in sorted(found, key=order)}
 
 
 def of_the_lab(told: Iterable[Forecast]) -> Calibration:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
-from bot.site.facts.leaderboard import Row
+from bot.site.facts.leaderboard import Row, turned
 from runner.analysis.verdicts import ArmSummary
+from runner.schema.metrics import BPB
 
 # `on`: no row with at most this cost has a better mean. `tied`: some has, but none is better beyond
 # both spreads.
@@ -24,10 +25,11 @@ class Point:
 
     name: str
     of: str  # its experiment, or its author
-    summary: ArmSummary  # bits per byte over its seeds
+    summary: ArmSummary  # over its seeds
     tier: str
     costs: Mapping[str, float | None]  # by name; equal names for all rows of a leaderboard
     fronts: Mapping[str, Front] = field(default_factory=dict)  # by cost, after `placed`
+    metric: str = BPB
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def _fronts(points: Sequence[Point], cost: str) -> list[Front]:
     )
     mean, high = float("inf"), float("inf")  # the best so far at this or a lower cost
     for _, these in groupby(kept, key=lambda pair: pair[0]):
-        equal = [(at, points[at].summary) for _, at in these]
+        equal = [(at, turned(points[at].summary, points[at].metric)) for _, at in these]
         before = mean
         mean = min(mean, *(one.middle for _, one in equal))
         high = min(high, *(one.band[1] for _, one in equal))
@@ -73,9 +75,9 @@ def broken(rows: Iterable[Row]) -> list[Broken]:
     """The records of a group, newest first. The first row with a band is the first record."""
     standing: Row | None = None
     found = []
-    for row in sorted(rows, key=lambda row: (row.ended, row.mean, row.arm)):
-        one = row.summary
-        if one.certain and (standing is None or one.band[1] < standing.summary.band[0]):
+    for row in sorted(rows, key=lambda row: (row.ended, row.turned.middle, row.arm)):
+        one = row.turned
+        if one.certain and (standing is None or one.band[1] < standing.turned.band[0]):
             found.append(Broken(row, standing))
             standing = row
     return found[::-1]

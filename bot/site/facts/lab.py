@@ -10,6 +10,7 @@ from bot.site.base.files import made_from
 from bot.site.facts.entries import Entry, Seal, read_seal
 from bot.site.facts.leaderboard import Group, groups
 from bot.site.facts.memory import Memory
+from bot.site.facts.reproductions import Again, originals, reproductions
 from runner.analysis import designs, speedrun_ranking, which_runs_count
 from runner.analysis.which_runs_count import Outcome, Registration, Review
 from runner.schema import lab_config, record
@@ -35,7 +36,17 @@ class Lab:
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """Groups of comparable rows, most rows first."""
-        return groups(self.entries)
+        return groups(self.entries, self.originals, self.again)
+
+    @cached_property
+    def originals(self) -> dict[str, Entry]:
+        """{re-run: the execution that it reproduces}."""
+        return originals(self.entries)
+
+    @cached_property
+    def again(self) -> dict[str, dict[str, Again]]:
+        """{execution: {arm: its re-runs}}."""
+        return reproductions(self.entries, self.originals)
 
     @cached_property
     def reviews(self) -> dict[tuple[int, int], Review]:
@@ -104,10 +115,12 @@ class Lab:
     @property
     def counted(self) -> list[record.Verdict]:
         """The verdicts that count for their preregistrations, and those of plans without one."""
+        again = self.originals
         return [
             verdict
             for entry in self.entries
             if entry.result and entry.result.verdicts and not self.why_not(entry)
+            if entry.execution.id not in again
             for verdict in entry.result.verdicts
         ]
 

@@ -1,43 +1,66 @@
 """Leaderboards: rows, and the groups in which they are ranked.
 
-A row is an arm of an execution. Rows are compared only within a group: one validation text (by
-digest) scored over one number of tokens. A rank counts the rows that are better beyond both
-spreads, so rows without a significant difference share a rank. A row with one seed has no spread,
-and missing runs may be the bad ones: neither gets a rank.
+A row is an arm of an execution. Rows are compared only within a group: one metric, measured on the
+same. For `eval/bpb` that is one validation text (by digest) scored over one number of tokens. Rows
+without a significant difference share a rank: a rank's first row is its best, and the rank has all
+further rows that are not worse beyond the sum of both spreads. The rank is the place of the first
+one. A row with one seed has no spread, and missing runs may be the bad ones: neither gets a rank. A
+re-run is not a row; it counts for the row of what it reproduces.
 """
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
 from bot.site.facts.entries import Entry
+from bot.site.facts.reproductions import Again
 from bot.site.facts.spent import Spent, spent
-from runner.analysis.comparability import Scored, scored_on
+from runner.analysis import estimates, verdicts
+from runner.analysis.comparability import Scored, measured_on, scored_on
+from runner.analysis.estimates import Interval
 from runner.analysis.verdicts import ArmSummary
-from runner.schema import record
+from runner.schema import metrics, record
+from runner.schema.metrics import BPB
 
 
 @dataclass(frozen=True)
 class Row:
-    """An arm of an execution on the leaderboard."""
+    """An arm of an execution on the leaderboard of a metric."""
 
     entry: Entry
     arm: str
+    metric: str = BPB
+    again: Again = field(default_factory=Again)
     rank: int | None = None  # None: with one seed, missing runs, or a rejected figure
     tied: int = 1  # rows with this rank
+    leads: bool = True  # the first row of its rank
 
-    @property
+    @cached_property
     def summary(self) -> ArmSummary:
-        """Bits per byte; every row has some."""
-        return self.entry.summaries[self.arm]
+        """Its score; every row has some."""
+        if self.metric == BPB:
+            return self.entry.summaries[self.arm]
+        figures = self.entry.scores[self.metric]
+        return verdicts.arm_summary(self.entry.plan, figures, self.arm)
 
     @property
     def mean(self) -> float:
         """Over the seeds."""
         return self.summary.middle
+
+    @property
+    def turned(self) -> ArmSummary:
+        """The score so that lower is better."""
+        return turned(self.summary, self.metric)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the mean over seeds; None without a spread."""
+        figures = self.entry.scores.get(self.metric, {})
+        values = [x for (arm, _), x in figures.items() if arm == self.arm and x is not None]
+        return estimates.interval_of(values) if self.summary.spread is not None else None
 
     @property
     def place(self) -> str:
@@ -107,40 +130,95 @@ def _apart(end: record.StepEnd) -> bool:
     return not end.receipt.get("isolation", "none").startswith("none")
 
 
+def turned(summary: ArmSummary, metric: str) -> ArmSummary:
+    """A score by a metric so that lower is better."""
+    if metrics.better(metric) != "higher" or summary.mean is None:
+        return summary
+    return replace(summary, mean=-summary.mean)
+
+
+@dataclass(frozen=True)
+class Void:
+    """An arm whose score does not count, with the reason."""
+
+    entry: Entry
+    arm: str
+    why: str
+
+
 @dataclass(frozen=True)
 class Group:
     """Comparable rows, best first."""
 
-    data: Scored
+    data: Scored | None  # the text; None for a metric that is not measured on one
+    metric: str
+    identity: str  # equal for scores that may be compared
     rows: tuple[Row, ...]
+    void: tuple[Void, ...] = ()
 
 
-def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
-    """The arms with a figure, ranked among those scored on the same text."""
-    comparable: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    texts: dict[tuple[str, int], Scored] = {}
+def groups(
+    entries: Iterable[Entry],
+    without: Iterable[str] = (),
+    again: Mapping[str, Mapping[str, Again]] | None = None,
+) -> tuple[Group, ...]:
+    """The arms with a score, ranked among those with the same metric on the same. Most rows first,
+    and the boards of `eval/bpb` before others. `without`: the re-runs; `again`: what they say by
+    execution and arm."""
+    comparable: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    texts: dict[tuple[str, str], Scored | None] = {}
+    void: dict[tuple[str, str], list[Void]] = defaultdict(list)
+    apart = {*without}
     for entry in entries:
-        scored = scored_on(entry.plan)
-        if entry.state not in ("done", "failed") or scored is None:
+        if entry.state not in ("done", "failed") or entry.execution.id in apart:
             continue
-        key = scored.text
-        texts.setdefault(key, scored)
-        for arm in entry.plan.arms:
-            if entry.summaries[arm].mean is not None:
-                comparable[key].append(Row(entry, arm))
-    found = [Group(texts[key], ranked(rows)) for key, rows in comparable.items()]
-    return tuple(sorted(found, key=lambda g: (-len(g.rows), g.data.text)))
+        runs = (again or {}).get(entry.execution.id, {})
+        for metric, identity, scored in measured(entry):
+            key = metric, identity
+            texts.setdefault(key, scored)
+            for arm in entry.plan.arms:
+                row = Row(entry, arm, metric, runs.get(arm, Again()))
+                if row.summary.mean is not None:
+                    comparable[key].append(row)
+        for run in entry.runs:
+            looked = run.evaluated and run.evaluated.examined
+            if looked and looked.void and (scored := scored_on(entry.plan)):
+                key = BPB, "{}-{}".format(*scored.text)
+                void[key].append(Void(entry, run.arm, f"seed {run.seed}: {looked.void}"))
+    found = [
+        Group(texts[key], *key, ranked(rows), tuple(void[key])) for key, rows in comparable.items()
+    ]
+    return tuple(sorted(found, key=lambda g: (g.metric != BPB, -len(g.rows), g.metric, g.identity)))
+
+
+def measured(entry: Entry) -> Iterator[tuple[str, str, Scored | None]]:
+    """The metrics by which an entry can be ranked, each with an identity of what it is measured
+    on."""
+    scored = scored_on(entry.plan)
+    if scored and entry.has_figures:
+        yield BPB, "{}-{}".format(*scored.text), scored
+    others = [x for x in entry.scores if x != BPB and metrics.better(x)]
+    on = measured_on(entry.plan) if others else {}
+    for metric in others:
+        if metric in on:
+            yield metric, on[metric], scored
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:
-    """Best first. A rank is one more than the number of rows whose whole band is better than this
-    one's."""
-    ordered = sorted(rows, key=lambda row: (row.mean, row.entry.execution.at, row.arm))
+    """Best first, with ranks as groups of ties."""
+    ordered = sorted(rows, key=lambda row: (row.turned.middle, row.entry.execution.at, row.arm))
+    ranks: dict[int, tuple[int, bool]] = {}
+    rank, high = 0, float("-inf")  # of the group, and the end of its first row's band
     certain = [row for row in ordered if row.summary.certain and not row.unranked]
-    highs = sorted(row.summary.band[1] for row in certain)
-    ranks = {id(row): bisect_left(highs, row.summary.band[0]) + 1 for row in certain}
-    tied = Counter(ranks.values())
+    for place, row in enumerate(certain, 1):
+        low, end = row.turned.band
+        if leads := low > high or not rank:
+            rank, high = place, end
+        ranks[id(row)] = rank, leads
+    tied = Counter(rank for rank, _ in ranks.values())
     return tuple(
-        replace(row, rank=rank, tied=tied[rank]) if (rank := ranks.get(id(row))) else row
+        replace(row, rank=of[0], tied=tied[of[0]], leads=of[1])
+        if (of := ranks.get(id(row)))
+        else row
         for row in ordered
     )

@@ -1,28 +1,31 @@
-"""The leaderboards: one page per text, with rows to sort, filter and compare."""
+"""The leaderboards: one page for each metric and text, with rows to sort, filter and compare."""
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from bot.site.base.chart import Chart, rounded
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import SHOWN, Rows
-from bot.site.charts import frontier_chart
+from bot.site.charts import frontier_chart, record_chart
 from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
 from bot.site.facts.leaderboard import Group, Row
 from bot.site.pages.preview import Preview, spread
 from bot.site.pages.templating import Look
+from runner.analysis.estimates import Interval
 from runner.analysis.speedrun_ranking import Tier
 from runner.analysis.verdicts import ArmSummary
 from runner.lib.format import many
+from runner.schema import metrics
+from runner.schema.metrics import BPB
 from runner.schema.record import run_name
 
 TIERS: dict[Tier, tuple[str, str]] = {  # what a page calls it, and what that means
-    "reproduced": ("run by the lab", "the lab ran the approved commit and scored it"),
+    "reproduced": ("run by the lab", "the lab ran the approved commit once and scored it"),
     "replayed": (
         "replayed",
         "the lab repeated a random part of the training and got the same bits",
@@ -30,8 +33,12 @@ TIERS: dict[Tier, tuple[str, str]] = {  # what a page calls it, and what that me
     "self-reported": ("self-reported", "only its author ran it"),
 }
 DISQUALIFIED = ("disqualified", "the lab found that the score does not count; the row says why")
+AGAIN = (
+    "reproduced ×n",
+    "the lab ran the whole plan again n times, and the scores were the same within 1 %",
+)
 
-
+HEIGHT = 230  # pixels of a chart above the table
 COSTS = {  # of one run
     "flops": "Model FLOPs",
     "hardware_flops": "Hardware FLOPs",
@@ -49,7 +56,8 @@ def point(row: Row) -> Point:
         "parameters": row.parameters,
     }
     called, _ = TIERS[row.entry.tier(row.arm)]
-    return Point(row.arm, row.entry.plan.title, row.summary, called, costs)
+    called = AGAIN[0].split()[0] if row.again.same else called
+    return Point(row.arm, row.entry.plan.title, row.summary, called, costs, metric=row.metric)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,6 @@ class Line:
     row: Row
     point: Point
     place: int  # best first, from 1
-    why_not: str | None = None  # why its verdicts are not those of its preregistration
 
     @property
     def names(self) -> list[str]:
@@ -79,6 +86,7 @@ def keys(line: Line) -> dict[str, Any]:
         **keys_of(line.point, words),
         **line.point.costs,
         "hardware_flops": rounded(spent),
+        "at": round(row.ended.timestamp()),
         "author": entry.author,
         "hardware": entry.plan.cost.device,
     }
@@ -87,7 +95,7 @@ def keys(line: Line) -> dict[str, Any]:
 def keys_of(point: Point, words: Iterable[str]) -> dict[str, Any]:
     """The keys for sorting and filtering a row of any leaderboard. A row that is not compared has
     no fronts and no figure to sort by."""
-    low, high = point.summary.band if point.fronts else (None, None)
+    low, high = point.summary.band if point.fronts else (None, None)  # of the scale
     return {
         "mean": rounded(point.summary.mean if point.fronts else None, 9),
         "low": rounded(low),
@@ -108,8 +116,10 @@ class Board:
 
     @property
     def id(self) -> str:
-        """The id of its files; a text and a number of tokens have one leaderboard."""
-        data = self.group.data
+        """The id of its files; a text and a number of tokens have one leaderboard of a metric."""
+        data, metric = self.group.data, self.group.metric
+        if metric != BPB or data is None:
+            return f"{self.group.identity[:12]}-{metric.replace('/', '-')}"
         return f"{data.validation_sha256[:12]}-{data.eval_tokens}"
 
     @property
@@ -120,23 +130,42 @@ class Board:
     @property
     def text(self) -> str:
         """What its rows are scored on."""
-        source = self.group.data.source
+        source = self.source
         return f"{source} (Python's standard library)" if source == "stdlib" else source
+
+    @property
+    def source(self) -> str:
+        """The name of that text."""
+        return self.group.data.source if self.group.data else "its own items"
+
+    @property
+    def name(self) -> str:
+        """What a list of leaderboards calls it."""
+        return self.source if self.group.metric == BPB else self.group.metric
+
+    @property
+    def unit(self) -> str:
+        """The unit after a score; empty for none."""
+        return metrics.what(self.group.metric).unit
+
+    @property
+    def better(self) -> str:
+        """`lower` or `higher`."""
+        return metrics.better(self.group.metric) or "lower"
 
     @property
     def title(self) -> str:
         """What it ranks."""
-        return f"Bits per byte on {self.group.data.source}"
+        if self.group.metric == BPB:
+            return f"Bits per byte on {self.source}"
+        return f"{self.group.metric} on {self.source}"
 
     @cached_property
     def lines(self) -> list[Line]:
         """Its rows, best first."""
         rows = self.group.rows
         found = zip(rows, frontier.placed([point(row) for row in rows]), strict=True)
-        return [
-            Line(row, at, place, self.facts.why_not(row.entry))
-            for place, (row, at) in enumerate(found, 1)
-        ]
+        return [Line(row, at, place) for place, (row, at) in enumerate(found, 1)]
 
     @cached_property
     def broken(self) -> list[frontier.Broken]:
@@ -152,21 +181,28 @@ class Board:
             name="frontier",
             title="Cost and quality",
             script=f"boards/{self.id}.chart.js",
-            note=" Hardware FLOPs are training time × devices × their peak speed; the chart "
-            "leaves out rows for which they were only estimated before the run.",
+            height=HEIGHT,
+            note="",
         )
 
-    def figures(self) -> str:
-        """Its chart's script."""
-        return self.chart.source()
+    @cached_property
+    def history(self) -> Chart:
+        """All rows by date, and the record."""
+        return record_chart.chart(
+            self.group.rows,
+            self.broken,
+            self.group.metric,
+            script=f"boards/{self.id}.records.js",
+            height=HEIGHT,
+        )
 
     @property
     def below(self) -> int:
         """How many rows that count have a lower mean than the record without breaking it."""
         if not self.broken:
             return 0
-        best = self.broken[0].row
-        return sum(row.mean < best.mean and row.summary.certain for row in self.group.rows)
+        best = self.broken[0].row.turned.middle
+        return sum(row.turned.middle < best and row.summary.certain for row in self.group.rows)
 
     @cached_property
     def preview(self) -> Preview:
@@ -178,15 +214,15 @@ class Board:
             self.path.removesuffix(".html"),
             "Leaderboard",
             self.title,
-            f"{told}{record}; lower is better.",
+            f"{told}{record}; {self.better} is better.",
             spread([(f"{row.place} {row.arm}", row.summary) for row in rows]),
-            foot=f"{told}; = means tied; lower is better",
+            foot=f"{told}; = means tied; {self.better} is better",
         )
 
     @cached_property
     def rows(self) -> Rows:
         """Its table."""
-        names = {"whisker": whisker}
+        names = {"whisker": whisker, "status": status}
         return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
 
 
@@ -203,30 +239,54 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
             preview=board.preview if board else None,
             boards=boards,
             shown=SHOWN,
-            chart=(lambda: board.chart) if board else None,
             whisker=whisker,
+            status=status,
             scale=scale,
+            ends=ends,
             costs=COSTS,
-            tiers=TIERS.values(),
+            tiers=[*TIERS.values(), AGAIN, DISQUALIFIED],
             without=facts.without_figures,
         )
 
     for board in boards:
-        yield File(f"boards/{board.id}.chart.js", board.figures, made)
+        yield File(board.chart.script, partial(_source, board.chart), made)
+        yield File(board.history.script, partial(_source, board.history), made)
         yield from board.rows.files(look.pages, made)
         yield from board.preview.files(look)
         yield page(board.path, board)
     yield page("leaderboards.html", boards[0] if boards else None)
 
 
-def whisker(summary: ArmSummary) -> str:
-    """A row's mean and spread, as CSS."""
+def _source(chart: Chart) -> str:
+    return chart.source()
+
+
+def whisker(summary: ArmSummary, interval: Interval | None = None) -> str:
+    """A row's mean, spread and interval, as CSS."""
     low, high = summary.band
-    return f"--lo:{rounded(low)};--mid:{rounded(summary.mean)};--hi:{rounded(high)}"
+    ends = f";--from95:{rounded(interval[0])};--to95:{rounded(interval[1])}" if interval else ""
+    return f"--lo:{rounded(low)};--mid:{rounded(summary.mean)};--hi:{rounded(high)}{ends}"
+
+
+def ends(points: Iterable[Point]) -> Interval:
+    """The ends of the common scale for the spreads of these rows."""
+    bands = [one.summary.band for one in points]
+    low, high = min((b[0] for b in bands), default=0.0), max((b[1] for b in bands), default=0.0)
+    return low, high if high > low else low + 1
 
 
 def scale(points: Iterable[Point]) -> str:
-    """The ends of the common scale for the spreads of these rows, as CSS."""
-    bands = [one.summary.band for one in points]
-    low, high = min((b[0] for b in bands), default=0.0), max((b[1] for b in bands), default=0.0)
-    return f"--from:{rounded(low)};--to:{rounded(high if high > low else low + 1)}"
+    """The same as CSS."""
+    low, high = ends(points)
+    return f"--from:{rounded(low)};--to:{rounded(high)}"
+
+
+def status(row: Row) -> tuple[str, str, str]:
+    """Who ran a row: a class of the style, what the page calls it, and what that means."""
+    tier = row.entry.tier(row.arm)
+    called, means = TIERS[tier]
+    if row.again.same:
+        return "again", f"reproduced ×{row.again.same}", row.again.words
+    if row.again.differ:
+        return "void", "not reproduced", row.again.words
+    return tier, called, means

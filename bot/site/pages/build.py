@@ -25,10 +25,12 @@ from bot.site.pages import (
     delphi,
     entered,
     executions,
+    experiment_index,
     experiments,
     feed,
     forecast_page,
     front,
+    members,
     public,
     runs,
     signed,
@@ -154,6 +156,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     its main page says so."""
     this = this.at(facts.repository)
     these = this.saying(facts.left_out)  # of all executions
+    asked = cache(lambda: experiments.experiments(facts))
     ranked = cache(lambda: [boards.Board(group, facts) for group in facts.groups])
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
@@ -178,7 +181,9 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     for number, entry in enumerate(facts.entries):
         page = f"executions/{entry.execution.id}/index.html"
         yield from listed(page, partial(own, number, entry))
-    yield from listed("experiments", lambda: experiments.files(facts, these))
+    yield from listed("experiments", lambda: experiments.files(asked(), facts, these))
+    yield from listed("experiments.html", lambda: experiment_index.files(asked(), facts, these))
+    yield from listed("people.html", lambda: members.files(facts, these))
     yield from listed("compare.html", lambda: runs.comparison(facts, these))
     yield from listed("forecasts.html", lambda: forecast_page.files(facts, these))
     yield from listed("speedrun.html", lambda: speedruns.files(facts, these))

@@ -10,7 +10,7 @@ from bot.site.base.files import File, made_from
 from bot.site.charts import curves, study_charts, validation_curves
 from bot.site.facts.entries import Entry
 from bot.site.pages.templating import Look
-from runner.analysis import study_results, verdicts
+from runner.analysis import estimates, study_results, verdicts
 from runner.analysis.comparability import scored_on
 from runner.analysis.which_runs_count import Review
 from runner.lib.canonical_json import to_json
@@ -62,13 +62,16 @@ def _study(entry: Entry) -> bytes:
     return to_json({"studies": [one.data for one in study_results.of(entry.plan, entry.runs)]})
 
 
-def strip(verdict: record.Verdict) -> dict[str, float] | None:
-    """Interval and expected set on a common scale, in percent; None without an interval."""
+def strip(verdict: record.Verdict) -> dict[str, Any] | None:
+    """Interval, expected set and, of a difference, 0 on a common scale, in percent, and the
+    measured value as text; None without an interval."""
     if verdict.interval is None or verdict.estimate is None:
         return None
     expected = verdicts.parse_expect(verdict.prediction.expect)
     bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
-    marks = [*verdict.interval, *bounds]
+    zero = verdict.prediction.versus is not None
+    marks = [*verdict.interval, *bounds, *([0.0] if zero else [])]
+    decimals = verdicts.telling_decimals(verdict.interval, expected)
     room = (max(marks) - min(marks)) * 0.25 or 1.0
     low, width = min(marks) - room, max(marks) - min(marks) + 2 * room
 
@@ -81,6 +84,9 @@ def strip(verdict: record.Verdict) -> dict[str, float] | None:
         "from": at(verdict.interval[0]),
         "to": at(verdict.interval[1]),
         "at": at(verdict.estimate),
+        "set_at": (at(expected.lower) + at(expected.upper)) / 2,
+        "zero": at(0.0) if zero else None,
+        "said": estimates.figure(verdict.estimate, decimals),
     }
 
 

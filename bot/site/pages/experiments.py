@@ -6,8 +6,10 @@ ones.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
 
 from bot.site.base.files import File, made_from
 from bot.site.facts.entries import Entry
@@ -23,6 +25,7 @@ from runner.schema import record
 
 SHOWN = 50  # executions on a page, newest first
 JUDGED = 2  # verdicts on a picture
+LATER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,29 @@ class Experiment:
         return self.seal.title if self.seal else self.entries[0].plan.title
 
     @property
+    def by(self) -> record.Person | None:
+        """Who asked the question, or declared the oldest execution; None if no record says so."""
+        return self.seal.author if self.seal else self.entries[-1].by
+
+    @property
+    def at(self) -> datetime:
+        """When the lab heard of it: this never changes."""
+        known = [self.seal.at] if self.seal else []
+        return min(*known, *(one.execution.at for one in self.entries[-1:]), LATER)
+
+    @property
+    def repository(self) -> int | None:
+        """The id of the repository of its issue."""
+        return self.seal.repository if self.seal else None
+
+    @cached_property
+    def told(self) -> str:
+        """A digest of all that pages show of it."""
+        of = [self.seal or "", self.review.told if self.review else "", str(len(self.entries))]
+        of += [f"{x.execution.id} {x.state} {x.told}" for x in (*self.shown, self.main) if x]
+        return made_from(*of)
+
+    @cached_property
     def main(self) -> Entry | None:
         """The execution whose figures and verdicts the page shows: the one that counts under its
         seal, otherwise the newest completed one, otherwise the newest."""
@@ -87,18 +113,16 @@ def experiments(facts: Lab) -> list[Experiment]:
     return ran + waits
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def files(every: Iterable[Experiment], facts: Lab, look: Look) -> Iterator[File]:
     """The page of each, and its picture."""
-    for one in experiments(facts):
+    for one in every:
         preview = pictured(one)
         repository = facts.repositories.get(one.seal.repository) if one.seal else None
-        told = [one.seal or "", repository or "", one.review.told if one.review else ""]
-        told += [f"{x.execution.id} {x.state} {x.told}" for x in (*one.shown, one.main) if x]
         yield from preview.files(look)
         yield look.page(
             one.path,
             "experiment.html",
-            made_from(look.told, str(len(one.entries)), *told),
+            made_from(look.told, repository or "", one.told),
             one=one,
             preview=preview,
             repository=repository,

@@ -76,7 +76,7 @@ def news(boards: Sequence[Board], facts: Lab) -> list[News]:
                 )
             )
     for one, board in records(boards):
-        row, text = one.row, board.group.data.source
+        row, text = one.row, board.source
         found.append(
             News(
                 f"record {board.id} {row.entry.execution.id} {row.arm}",

@@ -9,9 +9,9 @@ import altair as alt
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.base.files import File, made_from
-from bot.site.base.rows import Rows
+from bot.site.base.rows import SHOWN, Rows
 from bot.site.charts.curves import plain
-from bot.site.facts import forecasts
+from bot.site.facts import forecasts, people, sealed
 from bot.site.facts.lab import Lab
 from bot.site.pages.templating import Look
 from runner.analysis.calibration import Bin, Calibration
@@ -37,7 +37,8 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
         rows=rows,
         chart=chart,
         told=told,
-        people=forecasts.forecasters(told),
+        people=[one for one in people.members(facts, told) if one.forecasts][:SHOWN],
+        sealed_ones=sealed.sealed_ones(),
         all=everybody,
         foretold=of_the_lab,
         coverage=forecasts.coverage(of_the_lab),

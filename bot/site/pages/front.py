@@ -1,24 +1,37 @@
-"""The front page: what the lab is, what runs now, the latest verdicts and records, open questions,
-and how to take part."""
+"""The front page: what the lab is, what it found last, its record over time, what runs now, and how
+to take part."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from bot.model.policy_file import FORM_PATH
+from bot.site.base.drawn import Drawing
 from bot.site.base.files import File, made_from
 from bot.site.facts.entries import Entry
 from bot.site.facts.frontier import Broken
 from bot.site.facts.lab import Lab
 from bot.site.pages.boards import Board
+from bot.site.pages.executions import strip
+from bot.site.pages.headlines import Headline, headline
 from bot.site.pages.preview import Line, Preview
 from bot.site.pages.templating import MARKS, Look
-from runner.analysis import estimates
 from runner.lib.format import many
+from runner.schema.metrics import BPB
 
 FEW = 5  # of each kind
-BEST = 5  # rows of each leaderboard
+FOUND = 6  # findings, after the last one
+BEST = 5  # rows of a leaderboard
+SPARK = 190  # pixels
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an execution found."""
+
+    entry: Entry
+    said: Headline
 
 
 def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
@@ -31,43 +44,64 @@ def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
         made_from(look.told, facts.told),
         facts=facts,
         preview=preview,
-        boards=boards,
+        boards=[board for board in boards if board.group.metric == BPB],
         few=FEW,
         best=BEST,
-        so_far=so_far(facts, boards),
+        so_far=so_far(facts),
         form=PurePosixPath(FORM_PATH).name,
-        judged=judged(facts),
-        records=records(boards)[:FEW],
-        chart=(lambda: boards[0].chart) if boards else None,
+        findings=found(facts)[: FOUND + 1],
+        strip=strip,
+        spark=spark,
     )
 
 
-def so_far(facts: Lab, boards: Sequence[Board]) -> list[str]:
-    """What the lab has done, in a few words each; nothing of an empty one."""
+def so_far(facts: Lab) -> list[tuple[str, str]]:
+    """What the lab has done: figures, each with what it counts; nothing of an empty lab."""
     asked = {entry.question for entry in facts.entries}
     outcomes = Counter[str](verdict.outcome for verdict in facts.counted)
     came = ", ".join(f"{outcomes[name]:,} {name}" for name in MARKS if outcomes[name])
-    best = boards[0].broken[:1] if boards else []
-    found = [
-        many(len(asked) + len(facts.wishlist), "question"),
-        f"{many(outcomes.total(), 'prediction')} judged: {came}" if came else None,
-        *(
-            f"best score {estimates.figure(one.row.mean, 3)} bits per byte on "
-            f"{boards[0].text}; lower is better"
-            for one in best
-        ),
-        f"{len(facts.running):,} running" if facts.running else None,
+    questions = len(asked) + len(facts.wishlist)
+    models = sum(run.evaluated is not None for entry in facts.entries for run in entry.runs)
+    told = [
+        (questions, "question" if questions == 1 else "questions"),
+        (outcomes.total(), f"{'prediction' if outcomes.total() == 1 else 'predictions'}: {came}"),
+        (models, "trained model" if models == 1 else "trained models"),
+        (len(facts.running), "running now"),
     ]
-    return [words for words in found if words] if asked or facts.wishlist else []
+    return [(f"{n:,}", words) for n, words in told if n]
+
+
+def found(facts: Lab) -> list[Finding]:
+    """What ended with a finding, the newest first; without verdicts that do not count, and without
+    re-runs."""
+    ended = [
+        (entry.result.at, entry)
+        for entry in facts.entries
+        if entry.result and entry.result.state == "done"
+        if entry.execution.id not in facts.originals
+    ]
+    ended.sort(key=lambda pair: pair[0], reverse=True)
+    several = []
+    for _, entry in ended:
+        if (why := facts.why_not(entry)) is None and (said := headline(entry, why)):
+            several.append(Finding(entry, said))
+        if len(several) > FOUND:
+            break
+    return several
+
+
+def spark(board: Board) -> Drawing:
+    """Its record over time, as a small drawing."""
+    return replace(board.history.drawing, height=SPARK)
 
 
 def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
     """How many predictions had which verdict, and the records of the largest leaderboards."""
     outcomes = Counter[str](verdict.outcome for verdict in facts.counted)
     records = [
-        Line(f"Record on {board.group.data.source}", f"{board.broken[0].row.summary} bits per byte")
+        Line(f"Record on {board.source}", f"{board.broken[0].row.summary} bits per byte")
         for board in boards[:2]
-        if board.broken
+        if board.broken and board.group.metric == BPB
     ]
     ran = sum(len(entry.runs) for entry in facts.entries)
     return Preview(
@@ -83,13 +117,5 @@ def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
 
 def records(boards: Sequence[Board]) -> list[tuple[Broken, Board]]:
     """The broken records, newest first; a leaderboard's first row broke none."""
-    found = [(one, board) for board in boards for one in board.broken if one.before]
-    return sorted(found, key=lambda pair: pair[0].row.ended, reverse=True)
-
-
-def judged(facts: Lab) -> list[Entry]:
-    """The latest verdicts, of every kind."""
-    ended = [(entry.result.at, entry) for entry in facts.entries if entry.result]
-    ended.sort(key=lambda pair: pair[0], reverse=True)
-    found = (entry for _, entry in ended if entry.result and entry.result.verdicts)
-    return list(islice(found, FEW))
+    several = [(one, board) for board in boards for one in board.broken if one.before]
+    return sorted(several, key=lambda pair: pair[0].row.ended, reverse=True)

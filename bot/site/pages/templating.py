@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
-from bot.site.facts import outputs, sealed
+from bot.site.facts import outputs, people, sealed
 from runner.analysis import estimates, findings, score_table, verdicts
 from runner.history import lost_work
 from runner.lib import format
@@ -26,11 +26,15 @@ HERE = Path(__file__).parent
 MISSING = "404.html"  # servers show it at every address that has no page
 MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
 PLACES = {  # of the navigation
+    "experiments.html": "Experiments",
     "leaderboards.html": "Leaderboards",
     "speedrun.html": "Speedrun",
-    "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
+    "people.html": "People",
     "compare.html": "Compare",
+}
+HISTORY = {  # results of other labs, apart from this lab's own: in the footer
+    "scaling.html": "Scaling",
     "entries.html": "Speedrun entries",
     "audit.html": "Checks of entries",
 }
@@ -119,6 +123,8 @@ def _templates(
         top=f"{address}/" if address or live else "",  # where the site begins, if that is known
         marks=MARKS,
         places=PLACES,
+        history=HISTORY,
+        person=person,
         foretold=bool(sealed.sealed_ones()),
         parts=prediction_forms.parts,
         finding=findings.found,
@@ -155,6 +161,13 @@ def _templates(
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
     )
     return pages
+
+
+def person(of: record.Person | None, name: str, root: str) -> Markup:
+    """A person's name, linked to their page, if a record identifies them."""
+    if of is None:
+        return escape(name)
+    return Markup('<a href="{}{}">{}</a>').format(root, people.page_of(of.id), name)
 
 
 def spans(words: str) -> Markup:

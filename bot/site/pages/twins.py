@@ -4,6 +4,7 @@ from typing import Any
 
 from bot.site.facts.lab import Lab
 from bot.site.facts.leaderboard import Row
+from runner.schema.metrics import BPB
 
 
 def leaderboard(facts: Lab) -> dict[str, Any]:
@@ -18,6 +19,16 @@ def leaderboard(facts: Lab) -> dict[str, Any]:
                 "rows": [row_of(row) for row in group.rows],
             }
             for group in facts.groups
+            if group.metric == BPB and group.data
+        ],
+        "by_metric": [
+            {
+                "metric": group.metric,
+                "measured_on": group.identity,
+                "rows": [row_of(row) for row in group.rows],
+            }
+            for group in facts.groups
+            if group.metric != BPB
         ],
         "running": [
             {"execution": e.execution.id, "title": e.plan.title, "state": e.state}
@@ -39,7 +50,10 @@ def row_of(row: Row) -> dict[str, Any]:
         "page": f"executions/{entry.execution.id}/index.html",
         "title": entry.plan.title,
         "arm": row.arm,
-        "eval/bpb": row.mean,
+        "author": entry.author,
+        "reproduced": {"same": row.again.same, "differ": row.again.differ},
+        row.metric: row.mean,
+        "interval": row.interval,
         "spread": row.summary.spread,
         "seeds": row.summary.n,
         "seeds_planned": row.summary.of,

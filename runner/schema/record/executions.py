@@ -27,6 +27,7 @@ class Origin(Record):
     commit: str
     approved_by: Person
     approval: str
+    author: Person | None = since(None)  # of the pull request
 
 
 class Lab(Record):

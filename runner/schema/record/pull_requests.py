@@ -9,6 +9,7 @@ from runner.lib.bounds import Figure, Size, Speed
 from runner.schema.metrics import BPB
 from runner.schema.record.fields import Isolated, since
 from runner.schema.record.plans import Plan
+from runner.schema.record.questions import Person
 
 
 class Standing(Record):
@@ -92,3 +93,4 @@ class PlanRecord(Record):
     other_design: str = since("")  # the execution that sealed another design under the same issue
     begun: str = since("")  # the execution that started its runs before their issue was sealed
     climbed: tuple[Climbed, ...] = since(())  # results of earlier rungs
+    author: Person | None = since(None)  # of the pull request

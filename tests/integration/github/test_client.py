@@ -25,6 +25,8 @@ def test_a_pull_request_tells_its_branches_and_where_its_head_lives(
     assert mine is not None
     assert (mine.base_ref, mine.head_repository) == ("main", github.id)
     assert (mine.draft, mine.merged) == (False, False)
+    assert mine.author
+    assert mine.author.login == "ada"
     number = propose(sandbox, "sam", fork=True)
     forked = github.pull(number)
     assert forked is not None

@@ -153,6 +153,13 @@ def test_a_run_approves_the_plan_that_it_names_and_says_what_that_rests_on(argum
     )  # fmt: skip
 
 
+def test_an_execution_names_the_author_of_the_pull_request_beside_who_approved_it() -> None:
+    of = thread(plans=(PLAN.model_copy(update={"author": ADA}),))
+    origin = rules_approval._execution(of, asked(of, CODE)).origin
+    assert origin
+    assert (origin.author, origin.approved_by) == (ADA, GRACE)
+
+
 def test_every_condition_holds_of_a_plain_approval_and_has_a_name_of_its_own() -> None:
     assert refused(thread()) == ""
     assert launched(thread()) is None

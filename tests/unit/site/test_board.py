@@ -53,10 +53,10 @@ def test_rows_within_each_others_spread_share_a_rank(store):
     ]
 
 
-def test_a_row_that_overlaps_only_its_neighbour_is_not_tied_with_the_first(store):
+def test_a_rank_holds_what_is_not_worse_than_its_first_row_and_the_next_one_counts_on(store):
     # Bands [2.0, 2.2], [2.15, 2.35], [2.3, 2.5]: the third is beyond the first alone.
     found = ranks(store, [2.0, 2.1, 2.2], [2.15, 2.25, 2.35], [2.3, 2.4, 2.5])
-    assert found == [("a0", 1, True), ("a1", 1, True), ("a2", 2, False)]
+    assert found == [("a0", 1, True), ("a1", 1, True), ("a2", 3, False)]
 
 
 def test_one_seed_stands_on_the_board_without_a_rank(store):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.site.facts import forecasts
+from bot.site.facts import forecasts, people
 from bot.site.facts.lab import read_lab
 from bot.site.pages.build import build
 from runner.schema import record
@@ -79,7 +79,7 @@ def test_running_again_and_another_design_are_shown_and_score_nothing(store: Sto
         "it is a re-run",
         "exploratory: its design is not the sealed one",
     }
-    assert forecasts.forecasters(found)["ada"].n == 2
+    assert [one.calibration.n for one in people.members(read_lab(store))] == [2]
 
 
 def test_another_question_counts_for_itself(store: Store) -> None:

@@ -105,7 +105,7 @@ def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monk
     for row in found:
         assert evil not in row["html"]
         assert row["html"].replace("{root}", "../").strip() in page
-        assert (row["tier"], row["author"]) == ("run by the lab", "grace")
+        assert (row["tier"], row["author"]) == ("run by the lab", "ada")
         assert f"arm{row['place'] - 1}" in row["text"]
 
 

@@ -165,10 +165,10 @@ def test_the_front_page_says_what_the_lab_is_and_links_to_where_one_takes_part(
 ) -> None:
     said = " ".join(" ".join(pages["index.html"].words).split())
     assert "Regatta trains small language models in the open" in said
-    assert "People ask a question and predict the answer" in said
-    assert "Lower is better." in said
-    assert re.search(r"\d+ questions · \d+ predictions judged: \d+ confirmed, \d+ refuted", said)
-    assert "1 running" in said
+    assert "Anybody asks a question and predicts the answer" in said
+    assert "lower is better" in said
+    assert re.search(r"\d+ questions \d+ predictions: \d+ confirmed, \d+ refuted", said)
+    assert "1 running now" in said
     html = (site / "index.html").read_text()
     assert f'<a href="{FORM}">Ask a question</a> <a href="{REPOSITORY}">Repository</a>' in html
 

@@ -50,13 +50,21 @@
       place.innerHTML = rows.map((row) => row.html).join("").replaceAll('href="{root}', `href="${regatta.root}`);
       return [...place.content.children];
     };
+    const ends = (low, high) => { // in the heading of the pictures
+      for (const [name, value] of [["low", low], ["high", high]]) {
+        const place = table.querySelector(`[data-end="${name}"]`);
+        if (place) place.textContent = value.toFixed(3);
+      }
+    };
     const fill = (rows) => {
       if (rows.length && "low" in rows[0]) { // the scale on which spreads are drawn
         const known = rows.filter((row) => row.low !== null);
         const low = known.length ? Math.min(...known.map((row) => row.low)) : 0;
         const high = known.length ? Math.max(...known.map((row) => row.high)) : 1;
         table.style.setProperty("--from", low);
-        table.style.setProperty("--to", high > low ? high : low + 1);
+        const end = high > low ? high : low + 1;
+        table.style.setProperty("--to", end);
+        ends(low, end);
       }
       body.replaceChildren(...elements(rows));
     };
@@ -64,7 +72,8 @@
     const show = async () => {
       const mine = (turn += 1), key = state("sort", usual), down = state("down") === "1";
       for (const head of heads) {
-        if (head.dataset.sort === key) head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const falls = "falls" in head.dataset;
+        if (head.dataset.sort === key) head.setAttribute("aria-sort", down === falls ? "ascending" : "descending");
         else head.removeAttribute("aria-sort");
       }
       for (const one of fields) if (document.activeElement !== one) one.value = state(one.dataset.filter);
@@ -72,6 +81,7 @@
       if (!asked()) {
         body.replaceChildren(...first);
         table.style.cssText = plain;
+        ends(...["--from", "--to"].map((name) => Number(table.style.getPropertyValue(name))));
       } else {
         try {
           const rows = ordered(wanted(await load()));
@@ -108,6 +118,7 @@
       });
     }
     if (filters) filters.hidden = false;
+    filters?.addEventListener("focusin", () => load().catch(() => {}), { once: true });
     filters?.addEventListener("submit", (event) => event.preventDefault());
     filters?.addEventListener("input", ({ target }) => {
       if (!target.dataset.filter) return;

@@ -30,6 +30,18 @@ const regatta = (() => {
     });
   });
 
+  // ── Search of the experiments, from each page ───────────────────────────────────────────────
+  document.addEventListener("DOMContentLoaded", () => {
+    const find = document.querySelector("form.find");
+    if (!find) return;
+    find.hidden = false;
+    find.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const words = encodeURIComponent(find.elements.text.value.trim());
+      location.href = `${root}experiments.html#experiments.text=${words}`;
+    });
+  });
+
   // ── State in the link: #board.sort=mean&loss.x=flops ───────────────────────────────────────
   const read = () => {
     const hash = location.hash.slice(1), found = new Map();
