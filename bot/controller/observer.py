@@ -14,6 +14,7 @@ from bot.inbox import quarantine
 from bot.inbox.deliveries import Unheard
 from bot.model.keys import CommandKey, Key
 from bot.model.questions import Question
+from bot.model.site import Site
 from bot.model.thread import Ran, Said, Shown, Thread, ThreadId
 from runner.execution import effects, lifecycle
 from runner.execution.progress import progress
@@ -41,7 +42,7 @@ class Observer:
     launcher: effects.Launcher
     leases: LeaseWatch
     turns: Turns | None = None
-    site: str = ""
+    site: Site | None = None
     isolation: Isolated = ""
 
     def thread(

@@ -25,6 +25,7 @@ from bot.inbox.quarantine import Quarantine, SetAside
 from bot.model.actions import Action, Check, Drive, Picture, Say, Write
 from bot.model.keys import Key
 from bot.model.questions import Question
+from bot.model.site import Site
 from bot.model.thread import Thread, ThreadId
 from bot.rules import execution as rules_execution
 from bot.rules import notices
@@ -59,7 +60,7 @@ class Reconciler:
         ray: RayJobs,
         *,
         cluster: Described | None = None,
-        site: str = "",
+        site: Site | None = None,
         isolation: Isolated = "",
         on_records: Callable[[], None] = lambda: None,
         sweep_every: timedelta | None = None,
@@ -69,8 +70,8 @@ class Reconciler:
     ) -> None:
         """With a `cluster`, executions start in the order of `runner.scheduler.queue_order`;
         without one, all start when they are approved, and Ray queues them. `isolation` is the
-        isolation of own code; without one, own code is refused. `site` is the URL of the lab's
-        pages, for links in comments. `on_records` is called after facts were added, to redraw
+        isolation of own code; without one, own code is refused. Comments link to
+        `site`. `on_records` is called after facts were added, to redraw
         pages. With `sweep_every`, GitHub's lists are searched for missed events, and Ray's for
         unknown jobs. With `records_branch`, the records of finished executions are copied to a
         branch; with a `key`, signed files, too."""

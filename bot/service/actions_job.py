@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from bot.controller.reconciler import Reconciler
 from bot.inbox import deliveries, payloads, webhook
+from bot.model.site import Site
 from bot.service.parts import opened, reconciler
 from bot.setup.settings import Settings
 from bot.telemetry import logs
@@ -57,7 +58,9 @@ def handle(settings: Settings, environment: Mapping[str, str], may_take: float) 
     lasting(settings.store)
     store, github = opened(settings)
     keep(store, event, github.id)
-    return work(reconciler(settings, store, github), may_take=may_take)
+    # Pages that are published from time to time cannot show what runs.
+    site = Site(settings.site, live=False) if settings.site else None
+    return work(reconciler(settings, store, github, site=site), may_take=may_take)
 
 
 def lasting(store: str) -> str:

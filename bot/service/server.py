@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from bot.controller.lab_files import LabFiles
 from bot.inbox import webhook
+from bot.model.site import Site
 from bot.service import connections, health, live
 from bot.service.parts import opened, reconciler
 from bot.setup.settings import OLD_SECRET, SECRET, Settings
@@ -59,7 +60,8 @@ def create_app(settings: Settings) -> FastAPI:
         except Exception:  # pages can be drawn again; experiments must not wait for them
             log.exception("the site could not be built")
 
-    loop = reconciler(settings, store, github, site=settings.site, on_records=rebuild, key=key)
+    site = Site(settings.site) if settings.site else None
+    loop = reconciler(settings, store, github, site=site, on_records=rebuild, key=key)
     if key:
         signing.keep(store, key, github.now())
     rebuild()

@@ -108,9 +108,8 @@ class Board:
 
     @property
     def id(self) -> str:
-        """The id of its files; a text and a number of tokens have one leaderboard."""
-        data = self.group.data
-        return f"{data.validation_sha256[:12]}-{data.eval_tokens}"
+        """The id of its files."""
+        return self.group.data.id
 
     @property
     def path(self) -> str:
