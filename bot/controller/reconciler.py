@@ -186,7 +186,7 @@ class Reconciler:
         try:
             wait = self.work()
         except (Exception, SystemExit):  # such as a full disk: nothing is lost by looking again
-            log.exception("the reconciler stumbled; it goes on")
+            log.exception("the reconciler had an error; it continues")
             metrics.STUMBLES.inc()
             self._stumbles = True
             return 1.0
@@ -218,7 +218,7 @@ class Reconciler:
             self.wake(id, error.wait)
         except (Exception, SystemExit) as error:  # a thread's content must not end the loop
             times = self._failures[id] = self._failures.get(id, 0) + 1
-            log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
+            log.exception("thread %s could not be handled (%s times in a row)", id.number, times)
             wait = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
             self.wake(id, timedelta(0) if isinstance(error, SetAside) else wait)
         else:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from runner.analysis import score_table, study_results
+from runner.analysis import answer, findings, score_table, study_results
 from runner.analysis.estimates import figure
 from runner.cli.tables import table
 from runner.execution.aliases import Alias
@@ -200,6 +200,11 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
         yield Group(Text(words), _bare((model, f"{score.bpb:.4f}") for model, score in ordered))
 
 
+def finding(plan: Plan, runs: Sequence[Run], result: Result | None) -> str:
+    """What an execution found, in a sentence; empty before it has ended."""
+    return _shown(findings.plain(answer.of(plan, runs, result))) if result else ""
+
+
 def all_scores(plan: Plan, runs: Sequence[Run]) -> Iterator[RenderableType]:
     """The result of a study; every score by metric and arm, where there is more than `eval/bpb`;
     and the last points of validation curves."""
@@ -224,7 +229,9 @@ def _point(point: Validated) -> str:
 
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:
     """The scores, and the outputs of the last steps."""
-    plan = account.execution.plan
+    plan, result = account.execution.plan, account.result
+    if result and result.state in ("done", "failed"):
+        yield Text(f"{finding(plan, account.runs, result)}.", style="bold")
     yield from scores_view(account.scores)
     yield from all_scores(plan, account.runs)
     if not plan.steps:
