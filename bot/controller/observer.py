@@ -20,6 +20,7 @@ from runner.execution import effects, lifecycle
 from runner.execution.progress import progress
 from runner.history import provenance
 from runner.history.results_entries import EntryRecord
+from runner.publish import wandb_live
 from runner.scheduler.live_queue import Turns
 from runner.scheduler.queue_order import Place
 from runner.schema import record
@@ -173,6 +174,7 @@ class Observer:
             runs=tuple(filter(None, runs)),
             steps=ends,
             place=self._place(life),
+            tracked=wandb_live.address(self.store, id) if begun else None,
         )
 
     def _step_ends(self, life: lifecycle.Facts) -> dict[str, StepEnd]:

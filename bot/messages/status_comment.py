@@ -1,5 +1,6 @@
 """The status of an execution: a comment and a check run, which the bot edits. Pure."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from bot.messages.templating import MARKS, say, tally
@@ -102,20 +103,27 @@ def page(ran: Ran, site: Site | None) -> str | None:
 
 def links(ran: Ran, site: Site | None) -> str:
     """Where to read on; nothing if the lab's site has no address."""
-    if site is None:
-        return ""
-    plan, whole = ran.execution.plan, site.execution(ran.execution.id)
-    scored = scored_on(plan) if any(run.evaluated for run in ran.runs) else None
-    runs = f" · [runs]({whole}#figures)" if plan.arms else ""
-    return f"[Full result]({whole}){runs} · [leaderboard]({site.board(scored)})"
+    places: dict[str, str | None] = {}
+    if site:
+        plan, whole = ran.execution.plan, site.execution(ran.execution.id)
+        scored = scored_on(plan) if any(run.evaluated for run in ran.runs) else None
+        places = {"Full result": whole, "runs": f"{whole}#figures" if plan.arms else None}
+        places["leaderboard"] = site.board(scored)
+    places["W&B"] = ran.tracked
+    return _listed(places)
+
+
+def _listed(places: Mapping[str, str | None]) -> str:
+    """Links to the places with an address."""
+    return " · ".join(f"[{name}]({address})" for name, address in places.items() if address)
 
 
 def _actions(ran: Ran, site: Site | None) -> str:
     """What a reader can do now."""
     address = page(ran, site)
     if ran.result is None:
-        live = f"[Watch live]({address}) · " if address else ""
-        return f"{live}`/status` shows its progress, and `/cancel` stops it."
+        live = _listed({"Watch live": address, "W&B": ran.tracked})
+        return f"{live}{' · ' * bool(live)}`/status` shows its progress, and `/cancel` stops it."
     details = f"[Details]({address}) · " if address else ""
     return f"{details}A maintainer can comment `/retry` to run the same plan again."
 

@@ -180,6 +180,7 @@ class Ran:
     runs: tuple[Run, ...] = ()
     steps: Mapping[str, StepEnd] = field(default_factory=dict)  # those that have ended
     place: Place | None = None  # in the queue for devices; None: it may start
+    tracked: str | None = None  # where W&B shows it; None: it does not
 
     @property
     def execution(self) -> Execution:

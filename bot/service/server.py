@@ -23,7 +23,7 @@ from bot.site.pages.build import build
 from bot.site.pages.templating import look
 from bot.telemetry import logs
 from runner.lib import redact
-from runner.publish import hub, signing, wandb_upload
+from runner.publish import hub, signing, wandb_live
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ENDS_WITHIN = 10  # seconds for current answers; then the lease must be released
@@ -69,7 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     thread = threading.Thread(target=loop.run, args=(stop,), name="reconciler")
     uploads = [
         threading.Thread(target=keep, args=(store, stop), daemon=True)
-        for keep in (wandb_upload.keep_uploading, hub.keep_uploading)
+        for keep in (wandb_live.keep_uploading, hub.keep_uploading)
     ]
 
     @asynccontextmanager

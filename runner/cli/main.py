@@ -49,7 +49,7 @@ from runner.lib import format
 from runner.lib.untrusted_files import printable
 from runner.planning import lockfile, mesh_words, planner, subset
 from runner.planning.planned_steps import asked, drawn, uploads
-from runner.publish import hub, wandb_upload
+from runner.publish import hub, wandb_live, wandb_upload
 from runner.schema import record
 from runner.schema.devices import Slice
 from runner.store.store import Store, StoreError
@@ -242,7 +242,8 @@ def _upload(store: Store, execution: str) -> bool:
         remark(f"W&B: {trouble}", "red")
     if not troubles:
         words = ", ".join(there) or "nothing uploaded: no run has a score"
-        remark(f"W&B: {words}")
+        at = wandb_live.address(store, execution)
+        remark(f"W&B: {words}{f', at {at}' if at else ''}")
     return not troubles
 
 

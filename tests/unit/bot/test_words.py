@@ -590,6 +590,10 @@ def test_who_can_watch_what_runs_is_linked_there_and_others_are_told_a_command()
     said = status_comment.status(running, site=Site("https://lab.example"))
     assert f"[Watch live]({live}) · `/status` shows its progress, and `/cancel` stops it." in said
     assert f"| [`fast.s0`]({live}/fast.s0) | 2 / 16 |" in said
+    tracked = replace(running, tracked="https://wandb.example/us/regatta/groups/x")
+    assert f"[Watch live]({live}) · [W&B]({tracked.tracked}) · `/status`" in status_comment.status(
+        tracked, site=Site("https://lab.example")
+    )
     published = status_comment.status(running, site=Site("https://lab.example", live=False))
     assert "](" not in published
     assert "\n`/status` shows its progress, and `/cancel` stops it." in published
