@@ -25,7 +25,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8080) -> None
     from runner.publish.signing import BadKey
     from runner.store.store import StoreError
 
-    mend = "Mend REGATTA_REPOSITORY, or install the App there."
+    mend = "Correct REGATTA_REPOSITORY, or install the App there."
     with told(settings, "these credentials", mend, BadKey, StoreError):
         server.serve(settings, host, port)
 
@@ -35,7 +35,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8080) -> None
 def handle(
     settings: Settings,
     minutes: Annotated[
-        float, typer.Option(help="Work for so long at most; the next invocation goes on.")
+        float, typer.Option(help="Work for at most so many minutes; the next job continues.")
     ] = 5.0,
 ) -> None:
     """Do what is due as a job of GitHub Actions, then end.
@@ -55,7 +55,7 @@ def handle(
 def doctor(
     settings: Settings,
     actions: Annotated[
-        bool, typer.Option("--actions", help="Look at Actions mode: no webhook, no App.")
+        bool, typer.Option("--actions", help="Check Actions mode: no webhook, no App.")
     ] = False,
     train: Annotated[
         bool,
@@ -63,9 +63,9 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a deployment from where it runs, and say how to mend what is wrong.
+    """Check a deployment from where it runs, and say how to fix what is wrong.
 
-    Exit codes: 0 all is well, 1 something is not."""
+    Exit codes: 0 all is well, 1 something is wrong."""
     from bot.setup.doctor import looked_at
     from bot.setup.findings import lines
 

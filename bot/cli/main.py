@@ -30,7 +30,7 @@ def demo(
     report: Annotated[
         Path | None, typer.Option(help="Write each beat with its time and link to this file.")
     ] = None,
-    port: Annotated[int, typer.Option(help="Of the sandbox; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="The port of the sandbox; 0 takes a free one.")] = 0,
 ) -> None:
     """Play a whole story on this machine: sandbox, bot, Ray, training, verdict."""
     from bot.demo.demo import play
@@ -40,10 +40,14 @@ def demo(
 
 @app.command()
 def sandbox(
-    root: Annotated[Path, typer.Option(help="Where its git repository is made.")] = Path("sandbox"),
+    root: Annotated[Path, typer.Option(help="The folder for its git repository.")] = Path(
+        "sandbox"
+    ),
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8081,
-    webhook_url: Annotated[str, typer.Option(help="Where deliveries go.")] = "",
-    leaderboard_url: Annotated[str, typer.Option(help="What its pages link to.")] = "",
+    webhook_url: Annotated[str, typer.Option(help="The address to which deliveries go.")] = "",
+    leaderboard_url: Annotated[
+        str, typer.Option(help="The leaderboard to which its pages link.")
+    ] = "",
 ) -> None:
     """Run the stand-in for GitHub on 127.0.0.1, for playing and testing."""
     from bot.fake_github.server import serve as serve_sandbox
@@ -72,7 +76,10 @@ def build(
     jobs: TheJobs = None,
     lab: Annotated[str, typer.Option(help="The lab's name on the pages.")] = "Regatta",
     repository_url: Annotated[
-        str, typer.Option(help="Where links to threads begin, as https://github.com.")
+        str,
+        typer.Option(
+            help="The address with which links to threads begin, such as https://github.com."
+        ),
     ] = "https://github.com",
     key: Annotated[
         Path | None, typer.Option(help="The lab's signing key (`regatta key new`).")

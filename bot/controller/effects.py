@@ -273,7 +273,9 @@ class Actor:
             self._github.edit_comment(said.id, _marked(action.body, action.of))
         else:
             output = {"title": action.title, "summary": action.body}
-            self._github.update_check(said.id, action.conclusion, output, action.buttons)
+            self._github.update_check(
+                said.id, action.conclusion, output, action.buttons, action.url
+            )
         self._note_shown(thread, action.of, action.body, action.state)
 
     def _note_shown(self, thread: Thread, key: Key, body: str, state: str) -> None:

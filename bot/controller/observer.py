@@ -14,11 +14,13 @@ from bot.inbox import quarantine
 from bot.inbox.deliveries import Unheard
 from bot.model.keys import CommandKey, Key
 from bot.model.questions import Question
+from bot.model.site import Site
 from bot.model.thread import Ran, Said, Shown, Thread, ThreadId
 from runner.execution import effects, lifecycle
 from runner.execution.progress import progress
 from runner.history import provenance
 from runner.history.results_entries import EntryRecord
+from runner.publish import wandb_live
 from runner.scheduler.live_queue import Turns
 from runner.scheduler.queue_order import Place
 from runner.schema import record
@@ -43,7 +45,7 @@ class Observer:
     launcher: effects.Launcher
     leases: LeaseWatch
     turns: Turns | None = None
-    site: str = ""
+    site: Site | None = None
     isolation: Isolated = ""
     # Executions that have ended change no more; a thread is looked at much oftener than one ends.
     _ended: dict[str, Ran] = field(default_factory=dict)
@@ -184,6 +186,7 @@ class Observer:
             runs=tuple(filter(None, runs)),
             steps=ends,
             place=self._place(life),
+            tracked=wandb_live.address(self.store, id) if begun else None,
         )
 
     def _step_ends(self, life: lifecycle.Facts) -> dict[str, StepEnd]:

@@ -161,7 +161,7 @@ class Declared:
         sealed = record.read(self.store, path, Preregistration)
         if sealed is None:
             words = (
-                f"#{number} is no sealed preregistration of this repository; open one with "
+                f"#{number} is not a sealed preregistration of this repository; open one with "
                 "the experiment form, wait for its seal, then push to this branch again"
             )
             graph.complaints.say(("preregistration",), words)

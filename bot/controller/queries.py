@@ -12,6 +12,8 @@ from bot.github import GitHub
 from bot.model.policy_file import FORM_PATH
 from bot.model.questions import Question
 from bot.model.thread import ThreadId
+from runner.history import excerpts, provenance
+from runner.history.excerpts import Excerpt
 from runner.history.execution_index import Past
 from runner.planning import subset
 from runner.scheduler.budget_ledger import Ledger
@@ -63,6 +65,8 @@ class Asked:
                 return self._past.registration(id.repository, issue)
             case ("replan", plan):
                 return self._replan(id, plan)
+            case ("excerpts", execution):
+                return self._excerpts(execution)
             case ("code", _):
                 return _code()
         raise AssertionError(f"nobody has asked {question} yet")
@@ -96,6 +100,12 @@ class Asked:
         if found := self._declared.fingerprint(*key):  # a failed look-up may succeed later
             self._fingerprints[key] = found
         return found
+
+    def _excerpts(self, id: str) -> tuple[Excerpt, ...]:
+        execution = record.require(self._store, f"executions/{id}/execution", record.Execution)
+        account = provenance.account(self._store, execution)
+        found = excerpts.of_last_steps(self._store, account)
+        return tuple(one for one in found if one.text)
 
     def _form(self) -> dict[str, str]:
         content = self._github.file(FORM_PATH)

@@ -25,6 +25,7 @@ from bot.inbox.quarantine import Quarantine, SetAside
 from bot.model.actions import Action, Check, Drive, Picture, Say, Write
 from bot.model.keys import Key
 from bot.model.questions import Question
+from bot.model.site import Site
 from bot.model.thread import Thread, ThreadId
 from bot.rules import execution as rules_execution
 from bot.rules import notices
@@ -59,7 +60,7 @@ class Reconciler:
         ray: RayJobs,
         *,
         cluster: Described | None = None,
-        site: str = "",
+        site: Site | None = None,
         isolation: Isolated = "",
         on_records: Callable[[], None] = lambda: None,
         sweep_every: timedelta | None = None,
@@ -69,8 +70,8 @@ class Reconciler:
     ) -> None:
         """With a `cluster`, executions start in the order of `runner.scheduler.queue_order`;
         without one, all start when they are approved, and Ray queues them. `isolation` is the
-        isolation of own code; without one, own code is refused. `site` is the URL of the lab's
-        pages, for links in comments. `on_records` is called after facts were added, to redraw
+        isolation of own code; without one, own code is refused. Comments link to
+        `site`. `on_records` is called after facts were added, to redraw
         pages. With `sweep_every`, GitHub's lists are searched for missed events, and Ray's for
         unknown jobs. With `records_branch`, the records of finished executions are copied to a
         branch; with a `key`, signed files, too."""
@@ -185,7 +186,7 @@ class Reconciler:
         try:
             wait = self.work()
         except (Exception, SystemExit):  # such as a full disk: nothing is lost by looking again
-            log.exception("the reconciler stumbled; it goes on")
+            log.exception("the reconciler had an error; it continues")
             metrics.STUMBLES.inc()
             self._stumbles = True
             return 1.0
@@ -217,7 +218,7 @@ class Reconciler:
             self.wake(id, error.wait)
         except (Exception, SystemExit) as error:  # a thread's content must not end the loop
             times = self._failures[id] = self._failures.get(id, 0) + 1
-            log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
+            log.exception("thread %s could not be handled (%s times in a row)", id.number, times)
             wait = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
             self.wake(id, timedelta(0) if isinstance(error, SetAside) else wait)
         else:

@@ -175,7 +175,7 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     if not bubblewrap.probe():
         result = story.wait(
             "Grace approves it; the lab runs the steps, with Ada's code in isolation",
-            lambda: lab.said(pull, "## 🏁 Done"),
+            lambda: lab.said(pull, "<summary>Receipt"),
             patience=TRAINING_MAY_TAKE,
         )
         story.beat("The lab has run Ada's code in isolation: prepare, train, compare", result)

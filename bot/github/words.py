@@ -263,10 +263,12 @@ class GitHub(Branches):
         conclusion: str | None,
         output: dict[str, Any],
         buttons: Sequence[Button] = (),
+        url: str | None = None,
     ) -> None:
-        """Update a check run; these buttons replace the others."""
-        looks = _looks(conclusion, output, buttons)
-        self._write("update_check", "PATCH", f"/check-runs/{check}", looks)
+        """Update a check run; these buttons replace the others. Without `url` the address stays."""
+        about = {"details_url": url} if url else {}
+        about |= _looks(conclusion, output, buttons)
+        self._write("update_check", "PATCH", f"/check-runs/{check}", about)
 
     def conclude_check(self, check: int) -> None:
         """End a duplicate check run as neutral, because check runs cannot be deleted."""

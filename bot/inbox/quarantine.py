@@ -117,7 +117,7 @@ class Quarantine:
         self._alone[id, one.name] += 1
         if self._failures[id] < MAX_FAILURES or self._alone[id, one.name] < MAX_ALONE:
             return False
-        why = f"it could not be looked at {self._alone.pop((id, one.name))} times"
+        why = f"it could not be handled {self._alone.pop((id, one.name))} times"
         put(self._store, id, one, self._now(), why)
         return True
 
@@ -147,7 +147,7 @@ class Quarantine:
 
 def put(store: Store, id: ThreadId, one: Unheard, at: Instant, why: str) -> None:
     """Set a delivery aside."""
-    log.error("delivery %s of thread %s is set aside: %s", one.name, id.number, why)
+    log.error("delivery %s of thread %s is skipped: %s", one.name, id.number, why)
     record.write(store, f"aside/{id}/{one.name}", Aside(at=at, why=why, said=one.said))
     inbox_deliveries.handle(store, id, one)
 

@@ -1,14 +1,15 @@
 """The result of an execution: verdicts on the predictions, scores, receipt. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from bot.messages import loss_curves
-from bot.messages.status_comment import HEADLINES, ends, links, page, why_failed
+from bot.messages.status_comment import ends, links, page, why_failed
 from bot.messages.templating import listed, say
+from bot.model.site import Site
 from bot.model.thread import Ran, Thread
 from runner.analysis import (
+    answer,
     promotion,
     run_comparison,
     score_table,
@@ -18,14 +19,25 @@ from runner.analysis import (
 )
 from runner.analysis.which_runs_count import Registration, Review
 from runner.history import forecasts
+from runner.history.excerpts import Excerpt
 from runner.lib import format
 from runner.publish import step_summary
 from runner.schema.record import run_name
 
+MAX_EXCERPTS = 3
 
-def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
-    """The answer: verdicts first, then figures, curves and the receipt. `review`: of what is under
-    its preregistration, if it has one."""
+
+def result(
+    thread: Thread,
+    ran: Ran,
+    review: Review | None = None,
+    excerpts: Sequence[Excerpt] = (),
+    *,
+    pictured: bool = True,
+) -> str:
+    """The finding first, then scores, curves and the receipt. `review`: of what is under its
+    preregistration, if it has one. `excerpts`: texts that its last steps wrote. Not `pictured`:
+    without the line about the picture, for a text that is not edited later."""
     assert ran.result, f"{ran.execution.id} has no result yet"
     plan, scores = ran.execution.plan, verdicts.figures_of(ran.runs)
     table = score_table.worth_showing(plan, ran.runs)
@@ -35,6 +47,8 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         links=links(ran, thread.site),
         by=review.registration.seal.author.login if review else None,
         ran=ran,
+        finding=answer.of(plan, ran.runs, ran.result),
+        excerpts=[one for one in excerpts if one.text][:MAX_EXCERPTS],
         **_under(ran, review),
         again=_again(thread, ran),
         steps=ends(ran),
@@ -48,7 +62,7 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         head=score_table.HEAD,
         scores=table,
         measured=list(dict.fromkeys(row.metric for row in table)),
-        picture=loss_curves.line(thread, ran),
+        picture=loss_curves.line(thread, ran) if pictured else None,
         receipt=step_summary.receipt(_receipt(ran)),
         forecasts=list(forecasts.outcomes(ran.execution, scores)),
         gate=promotion.gate(plan, ran.runs) if ran.result.state == "done" else None,
@@ -67,8 +81,8 @@ def verdict(thread: Thread, ran: Ran, earlier: Mapping[str, str] | None = None) 
         link=page(ran, thread.site),
         by=thread.seal.author.login,
         ran=ran,
+        finding=answer.of(ran.execution.plan, ran.runs, ran.result),
         **_under(ran, which_runs_count.review(registration)),
-        headline=HEADLINES[ran.life.state][1],
         why=why_failed(ran),
         seal=thread.seal.seal[:16],
     )
@@ -112,8 +126,11 @@ def _again(thread: Thread, ran: Ran) -> dict[str, Any] | None:
         return None
     before, now = ({run_name(run.arm, run.seed): run for run in one.runs} for one in (first, ran))
     found = run_comparison.compare(before, now)
+    same = run_comparison.whole(found) in ("bit for bit", "within the tolerance")
     return {
         "headline": _headline(found),
+        "same": same,
+        "link": thread.site and thread.site.execution(first.execution.id),
         "runs": found,
         "differing": run_comparison.differing(_receipt(first), _receipt(ran)),
     }
@@ -130,22 +147,22 @@ def _headline(found: Mapping[str, run_comparison.Comparison]) -> str:
     same = sum(one.how == whole for one in found.values())
     match whole:
         case "bit for bit":
-            return f"♻️ Reproduced bit for bit: {of}"
+            return f"♻️ Reproduced bit for bit: {same} of {of}"
         case "within the tolerance":
-            return f"♻️ Reproduced within {run_comparison.TOLERANCE:.0%}: {of}"
+            return f"♻️ Reproduced within {run_comparison.TOLERANCE:.0%}: {len(found)} of {of}"
         case "differs":
             return f"⚠️ Not reproduced: {same} of {of} differ{'s' * (same == 1)}"
         case _:
             return f"◻️ Not comparable: {same} of {of}"
 
 
-def _seeds(ran: Ran, arm: str, site: str | None) -> str:
+def _seeds(ran: Ran, arm: str, site: Site | None) -> str:
     """The scores of an arm's runs, linked to their pages if the site has an address."""
     shown = []
     for run in ran.runs:
         if run.arm == arm:
             words: str = "not scored" if run.state == "finished" else run.state
             words = f"{run.evaluated.bpb:.4f}" if run.evaluated else words
-            page = f"{site}/runs/{ran.execution.id}.{quote(run_name(arm, run.seed))}.html"
-            shown.append(f"[{words}]({page})" if site else words)
+            page = site.run(ran.execution.id, run_name(arm, run.seed)) if site else ""
+            shown.append(f"[{words}]({page})" if page else words)
     return ", ".join(shown)

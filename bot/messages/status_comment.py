@@ -1,11 +1,15 @@
 """The status of an execution: a comment and a check run, which the bot edits. Pure."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
-from bot.messages.templating import say, tally
+from bot.messages.templating import MARKS, say, tally
 from bot.model.escape import prose
 from bot.model.keys import CommandKey
+from bot.model.site import Site
 from bot.model.thread import Ran
+from runner.analysis import answer, findings
+from runner.analysis.comparability import scored_on
 from runner.execution.progress import RunProgress
 from runner.lib.format import natural
 from runner.publish import step_summary
@@ -23,10 +27,10 @@ _VIA = {"comment": "", "review": " in a review", "button": " by a button"}  # ho
 
 
 def status(
-    ran: Ran, now: datetime | None = None, head: str | None = None, site: str | None = None
+    ran: Ran, now: datetime | None = None, head: str | None = None, site: Site | None = None
 ) -> str:
-    """The status of an execution. With `now`, also its place in the queue; with `head`, also where
-    the branch is now."""
+    """The status of an execution; if it is done, folded, because its result is another comment.
+    With `now`, also its place in the queue; with `head`, also where the branch is now."""
     icon, headline = _headline(ran)
     if ran.life.state == "cancelled" and ran.result:
         headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
@@ -37,7 +41,10 @@ def status(
     return say(
         "status",
         link=page(ran, site),
+        links=links(ran, site),
+        live=lambda run: site and site.watched(ran.execution.id, run.name),
         actions=_actions(ran, site),
+        done=ran.result is not None and ran.result.state == "done",
         ran=ran,
         # In the order of the other comments, which is not that in which they run.
         runs=sorted(_shown(ran), key=lambda of: natural(of.name)),
@@ -63,7 +70,18 @@ def title(ran: Ran) -> str:
     headline = _headline(ran)[1]
     if not ran.execution.plan.data and not ran.result:
         return f"{headline}: {len(ran.steps)} of {len(ran.execution.plan.steps)}"
-    return tally(ran.result) or headline
+    return finding(ran) if ran.result and ran.result.state == "done" else headline
+
+
+def finding(ran: Ran) -> str:
+    """What an execution found, in one plain line: of several verdicts, how many of each, and the
+    first one."""
+    assert ran.result
+    verdicts = ran.result.verdicts
+    words = findings.plain(answer.of(ran.execution.plan, ran.runs, ran.result))
+    if len(verdicts) > 1:
+        return f"{tally(ran.result)}: {words}"
+    return f"{MARKS[verdicts[0].outcome]} {words}" if verdicts else words
 
 
 def _headline(ran: Ran) -> tuple[str, str]:
@@ -75,29 +93,38 @@ def _headline(ran: Ran) -> tuple[str, str]:
     return HEADLINES[ran.life.state]
 
 
-def page(ran: Ran, site: str | None) -> str | None:
-    """Where all of an execution is shown; None if the lab's site has no address."""
-    return f"{site}/executions/{ran.execution.id}/" if site else None
+def page(ran: Ran, site: Site | None) -> str | None:
+    """Where all of an execution is shown: as it runs, then as it ended; None if nowhere."""
+    if site is None:
+        return None
+    id = ran.execution.id
+    return site.execution(id) if ran.result else site.watched(id)
 
 
-def live_page(ran: Ran, site: str | None) -> str | None:
-    """Where an execution can be watched; None if the lab's site has no address."""
-    return f"{site}/live/{ran.execution.id}" if site else None
-
-
-def links(ran: Ran, site: str | None) -> str:
+def links(ran: Ran, site: Site | None) -> str:
     """Where to read on; nothing if the lab's site has no address."""
-    return f"[Full result]({page(ran, site)}) · [leaderboard]({site}/index.html)" if site else ""
+    places: dict[str, str | None] = {}
+    if site:
+        plan, whole = ran.execution.plan, site.execution(ran.execution.id)
+        scored = scored_on(plan) if any(run.evaluated for run in ran.runs) else None
+        places = {"Full result": whole, "runs": f"{whole}#figures" if plan.arms else None}
+        places["leaderboard"] = site.board(scored)
+    places["W&B"] = ran.tracked
+    return _listed(places)
 
 
-def _actions(ran: Ran, site: str | None) -> str:
+def _listed(places: Mapping[str, str | None]) -> str:
+    """Links to the places with an address."""
+    return " · ".join(f"[{name}]({address})" for name, address in places.items() if address)
+
+
+def _actions(ran: Ran, site: Site | None) -> str:
     """What a reader can do now."""
+    address = page(ran, site)
     if ran.result is None:
-        live = f"[Watch live]({live_page(ran, site)}) · " if site else ""
-        return f"{live}`/cancel` stops it."
-    if ran.result.state == "done":
-        return f"The bot posts the result in a new comment on this pull request. {links(ran, site)}"
-    details = f"[Details]({page(ran, site)}) · " if site else ""
+        live = _listed({"Watch live": address, "W&B": ran.tracked})
+        return f"{live}{' · ' * bool(live)}`/status` shows its progress, and `/cancel` stops it."
+    details = f"[Details]({address}) · " if address else ""
     return f"{details}A maintainer can comment `/retry` to run the same plan again."
 
 

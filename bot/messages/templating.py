@@ -13,8 +13,9 @@ from typing import Any
 import jinja2
 
 from bot.model.escape import code, fenced, prose, text
+from bot.model.site import Site
 from bot.model.thread import Ran
-from runner.analysis import designs, findings, speedrun_rows
+from runner.analysis import answer, designs, findings, speedrun_rows
 from runner.history import lost_work
 from runner.lib import format
 from runner.planning import mesh_words, planned_steps, study_words
@@ -64,7 +65,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 def sentence(prediction: Any) -> str:
     """A prediction in words; its arms are strangers' words until a plan has resolved them."""
-    return _marked(prediction_forms.parts(prediction))
+    return marked(prediction_forms.parts(prediction))
 
 
 def explained(predictions: Iterable[Any]) -> list[tuple[str, str]]:
@@ -74,28 +75,52 @@ def explained(predictions: Iterable[Any]) -> list[tuple[str, str]]:
 
 def judged(verdict: Verdict, by: str | None = None) -> str:
     """The verdict on one prediction: the outcome, the numbers, then what was predicted, by whom."""
-    found, predicted = findings.found(verdict), findings.predicted(verdict)
-    words = _marked(found) if found else prose(verdict.why.removeprefix("inconclusive: "))
+    found = findings.found(verdict)
+    words = marked(found) if found else prose(verdict.why.removeprefix("inconclusive: "))
+    mark, outcome = MARKS[verdict.outcome], verdict.outcome.capitalize()
+    return f"{mark} **{outcome}**: {words}. {foresaid(verdict, by)}"
+
+
+def foresaid(verdict: Verdict, by: str | None = None) -> str:
+    """What was predicted, by whom, and how sure."""
     who = f"{text(by)} predicted" if by else "Predicted"
-    return (
-        f"{MARKS[verdict.outcome]} **{verdict.outcome.capitalize()}**: {words}. "
-        f"{who}: {_marked(predicted)}, {format.sure(verdict.prediction.confidence)}."
-    )
+    said = marked(findings.predicted(verdict))
+    return f"{who}: {said}, {format.sure(verdict.prediction.confidence)}."
 
 
-def _marked(parts: Iterable[prediction_forms.Part]) -> str:
-    """A sentence in parts as Markdown."""
-    drawn = {"": "{}", "metric": "`{}`", "arm": "`{}`", "expect": "**{}**", "figure": "**{}**"}
+def marked(parts: Iterable[prediction_forms.Part]) -> str:
+    """A sentence in parts as Markdown. Plain parts may quote strangers."""
+    drawn = {"metric": "`{}`", "arm": "`{}`", "expect": "**{}**", "figure": "**{}**"}
     return "".join(
-        drawn[what].format(code(words) if what == "arm" else words) for what, words in parts
+        drawn[what].format(code(words) if what == "arm" else words) if what else _plain(words)
+        for what, words in parts
     )
 
 
-def linked(ran: Ran, site: str | None) -> str:
+def _plain(words: str) -> str:
+    """A plain part, with the spaces at its ends."""
+    before, after = (" " if words[at:][:1] == " " else "" for at in (0, -1))
+    return f"{before}{prose(words)}{after}" if words.strip() else words
+
+
+def linked(ran: Ran, site: Site | None) -> str:
     """An execution's id, with a link to its page: the live one until it has a result."""
-    id = ran.execution.id
-    page = f"executions/{id}/" if ran.result else f"live/{id}"
-    return f"[`{id}`]({site}/{page})" if site else f"`{id}`"
+    page = site and (
+        site.execution(ran.execution.id) if ran.result else site.watched(ran.execution.id)
+    )
+    name = f"`{ran.execution.id}`"
+    return f"[{name}]({page})" if page else name
+
+
+def table_of(words: str) -> list[list[str]] | None:
+    """The rows of a Markdown table, the head first; None if the text is something else."""
+    lines = [line.strip() for line in words.strip().splitlines()]
+    rows = [re.split(r"(?<!\\)\|", line.strip("|")) for line in lines]
+    is_table = len(lines) > 2 and all(line.startswith("|") for line in lines)
+    if not is_table or not all(re.fullmatch(r"\s*:?-+:?\s*", cell) for cell in rows[1]):
+        return None
+    whole = [[cell.replace("\\|", "|").strip() for cell in row] for row in rows[:1] + rows[2:]]
+    return [row[: len(rows[0])] + [""] * (len(rows[0]) - len(row)) for row in whole]
 
 
 def tally(result: Result | None) -> str:
@@ -123,6 +148,11 @@ _jinja.globals.update(
     sentence=sentence,
     explained=explained,
     judged=judged,
+    foresaid=foresaid,
+    answered_by=answer.first_of,
+    marked=marked,
+    marks=MARKS,
+    table_of=table_of,
     linked=linked,
     tally=tally,
     ended=step_summary.ended,

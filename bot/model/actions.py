@@ -101,6 +101,7 @@ class Show:
     conclusion: str | None = None  # of a check run
     title: str = ""
     buttons: tuple[Button, ...] = ()  # of a check run
+    url: str | None = None  # of the page with all details; None: as before
 
     @property
     def key(self) -> Key:

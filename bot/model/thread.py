@@ -14,10 +14,12 @@ from typing import Any, Literal
 from bot.model.keys import CommandKey, Key, Via
 from bot.model.policy_file import Policy
 from bot.model.questions import Question, Unknown
+from bot.model.site import Site
 from runner.analysis import verdicts
 from runner.analysis.which_runs_count import Outcome, Registration
 from runner.execution import lifecycle
 from runner.execution.progress import Progress
+from runner.history.excerpts import Excerpt
 from runner.history.forecasts import Forecasts
 from runner.history.results_entries import EnteredFile, EntryRecord
 from runner.scheduler.queue_order import Place
@@ -179,6 +181,7 @@ class Ran:
     runs: tuple[Run, ...] = ()
     steps: Mapping[str, StepEnd] = field(default_factory=dict)  # those that have ended
     place: Place | None = None  # in the queue for devices; None: it may start
+    tracked: str | None = None  # where W&B shows it; None: it does not
 
     @property
     def execution(self) -> Execution:
@@ -211,7 +214,7 @@ class Thread:
     url: str  # of the repository's pages
     now: datetime
     is_pull: bool
-    site: str | None = None  # the URL of the lab's pages; None: unknown
+    site: Site | None = None  # the lab's pages; None: their address is unknown
     news: bool = False  # whether a delivery is pending
     messages: tuple[Message, ...] = ()
     pushes: tuple[Push, ...] = ()  # all known ones, oldest first
@@ -281,6 +284,10 @@ class Thread:
     def registration(self, issue: int) -> Registration | None:
         """All records under a preregistration of this repository."""
         return self._ask("registration", issue)
+
+    def excerpts(self, execution: str) -> tuple[Excerpt, ...]:
+        """What the last steps of an execution wrote, if it is text and short."""
+        return self._ask("excerpts", execution)
 
     def replan(self, plan: int) -> str | None:
         """The fingerprint that the current lab would give the plan with this number; None if it

@@ -87,7 +87,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         return
     body = status_comment.status(ran, thread.now, _moved_to(thread, ran), thread.site)
     title, summary = status_comment.title(ran), status_comment.status(ran, site=thread.site)
-    buttons = _buttons(ran)
+    url, buttons = status_comment.page(ran, thread.site), _buttons(ran)
     yield Say(status, body, state)
     yield Check(
         key=check,
@@ -98,7 +98,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         summary=summary,
         state=state,
         buttons=buttons,
-        url=status_comment.live_page(ran, thread.site),
+        url=url,
     )
     shown = thread.shown.get(status)
     changed = shown is None or shown.state != state
@@ -106,7 +106,8 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         yield Show(of=status, body=body, state=state, final=final)
     shown = thread.shown.get(check)
     if shown is None or shown.state != state:
-        yield Show(check, summary, state, final, CONCLUSIONS.get(state), title, buttons)
+        summary = _words(thread, ran, pictured=False) if final else summary
+        yield Show(check, summary, state, final, CONCLUSIONS.get(state), title, buttons, url)
 
 
 def _buttons(ran: Ran) -> tuple[Button, ...]:
@@ -129,8 +130,15 @@ def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
     """One new comment with the result, and the loss curves as a picture in it."""
     words: str | None = None
     if Key("result", ran.execution.id) not in thread.said:
-        issue = ran.execution.plan.preregistration
-        asked = None if issue is None else thread.registration(issue)
-        review = which_runs_count.review(asked) if asked else None
-        words = result_comment.result(thread, ran, review)
+        words = _words(thread, ran)
     yield from loss_curves.rules(thread, ran, words)
+
+
+def _words(thread: Thread, ran: Ran, *, pictured: bool = True) -> str:
+    """The result, for its comment and for the check."""
+    issue = ran.execution.plan.preregistration
+    asked = None if issue is None else thread.registration(issue)
+    review = which_runs_count.review(asked) if asked else None
+    wrote = bool(ran.result and ran.result.state == "done" and not ran.execution.plan.data)
+    excerpts = thread.excerpts(ran.execution.id) if wrote else ()
+    return result_comment.result(thread, ran, review, excerpts, pictured=pictured)

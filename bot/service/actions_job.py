@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from bot.controller.reconciler import Reconciler
 from bot.inbox import deliveries, payloads, webhook
+from bot.model.site import Site
 from bot.service.parts import opened, reconciler
 from bot.setup.settings import Settings
 from bot.telemetry import logs
@@ -57,7 +58,9 @@ def handle(settings: Settings, environment: Mapping[str, str], may_take: float) 
     lasting(settings.store)
     store, github = opened(settings)
     keep(store, event, github.id)
-    return work(reconciler(settings, store, github), may_take=may_take)
+    # Pages that are published from time to time cannot show what runs.
+    site = Site(settings.site, live=False) if settings.site else None
+    return work(reconciler(settings, store, github, site=site), may_take=may_take)
 
 
 def lasting(store: str) -> str:
@@ -65,9 +68,9 @@ def lasting(store: str) -> str:
     if store.startswith("gs://") or Path(store).is_absolute():
         return store
     raise NoPlace(
-        f"The store {store!r} lies in the job's own folder, which the next job need not find. Let "
-        "the variable REGATTA_STORE name gs://bucket/prefix or, on a runner of yours, a folder by "
-        "its whole path."
+        f"The store {store!r} is in the job's own folder, which the next job may not find. Set the "
+        "variable REGATTA_STORE to gs://bucket/prefix or, on your own runner, to the absolute path "
+        "of a folder."
     )
 
 
@@ -77,14 +80,14 @@ def event_of(environment: Mapping[str, str]) -> Event:
     run = environment.get("GITHUB_RUN_ID", "")
     if not name or not path or not run.isalnum():
         raise NoEvent(
-            "This is no job of GitHub Actions: GITHUB_EVENT_NAME, GITHUB_EVENT_PATH and "
-            "GITHUB_RUN_ID are not all set. On a server, say `regatta serve`."
+            "This is not a job of GitHub Actions: GITHUB_EVENT_NAME, GITHUB_EVENT_PATH and "
+            "GITHUB_RUN_ID are not all set. On a server, run `regatta serve`."
         )
     try:
         with Path(path).open("rb") as file:
             body = file.read(webhook.MAX_BYTES + 1)
         if len(body) > webhook.MAX_BYTES:
-            raise NoEvent(f"{path} holds more than 25 MB, which is no event of GitHub's.")
+            raise NoEvent(f"{path} has more than 25 MB, so it is not an event of GitHub's.")
         payload = json.loads(body)
     except (OSError, ValueError, RecursionError) as error:
         raise NoEvent(f"{path}, the file of the event, cannot be read: {error}.") from error

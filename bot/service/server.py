@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from bot.controller.lab_files import LabFiles
 from bot.inbox import webhook
+from bot.model.site import Site
 from bot.service import connections, health, live
 from bot.service.parts import opened, reconciler
 from bot.setup.settings import OLD_SECRET, SECRET, Settings
@@ -22,7 +23,7 @@ from bot.site.pages.build import build
 from bot.site.pages.templating import look
 from bot.telemetry import logs
 from runner.lib import redact
-from runner.publish import hub, signing, wandb_upload
+from runner.publish import hub, signing, wandb_live
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ENDS_WITHIN = 10  # seconds for current answers; then the lease must be released
@@ -59,7 +60,8 @@ def create_app(settings: Settings) -> FastAPI:
         except Exception:  # pages can be drawn again; experiments must not wait for them
             log.exception("the site could not be built")
 
-    loop = reconciler(settings, store, github, site=settings.site, on_records=rebuild, key=key)
+    site = Site(settings.site) if settings.site else None
+    loop = reconciler(settings, store, github, site=site, on_records=rebuild, key=key)
     if key:
         signing.keep(store, key, github.now())
     rebuild()
@@ -67,7 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     thread = threading.Thread(target=loop.run, args=(stop,), name="reconciler")
     uploads = [
         threading.Thread(target=keep, args=(store, stop), daemon=True)
-        for keep in (wandb_upload.keep_uploading, hub.keep_uploading)
+        for keep in (wandb_live.keep_uploading, hub.keep_uploading)
     ]
 
     @asynccontextmanager

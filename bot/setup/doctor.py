@@ -63,8 +63,8 @@ def _finding(look: Callable[[], str]) -> Finding:
         return Finding(False, *wrong.args)
     except Exception as error:
         why = error if isinstance(error, Refused | Later | Unset) else type(error).__name__
-        mend = "Mend what the other lines name; then look again."
-        return Finding(False, f"could not be looked at: {why}.", mend)
+        mend = "Fix what the other lines name; then check again."
+        return Finding(False, f"could not be checked: {why}.", mend)
 
 
 class Doctor:
@@ -113,7 +113,7 @@ class Doctor:
         with answering("{}", new):
             value = self.of.secret(SECRET)
         varied = len(value) >= SHORTEST_SECRET and len(set(value)) >= 8
-        need(varied, f"it has {len(value)} characters, and can be guessed.", new)
+        need(varied, f"it has {len(value)} characters, so it can be guessed.", new)
         old = "; the one before it is accepted, too, while it is set"
         return f"is set{old if self.of.optional(OLD_SECRET) else ''}."
 
@@ -121,7 +121,7 @@ class Doctor:
         """Whether other users of this machine can read secrets."""
         files = [file for name in SECRETS if (file := self.of.secret_file(name))]
         for file in files:
-            need(file.is_file(), f"{file} is not there.", "Create it, or name another.")
+            need(file.is_file(), f"{file} does not exist.", "Create it, or name another.")
             private(file, 0o077, "Move it to /etc/regatta, and name it there.")
         return f"{len(files)} can be read by their owner only."
 
@@ -140,14 +140,14 @@ class Doctor:
             once = store.create(name, b"{}\n") and not store.create(name, b"{}\n")
             store.remove(name)
             store.prune("doctor")
-        need(once, f"{place} does not keep files once created.", another)
+        need(once, f"{place} lets a file be created twice.", another)
         if not place.startswith("gs://"):
             private(folder, 0o007, another)
             disk = os.statvfs(folder)
             free = disk.f_bavail * disk.f_frsize
             mend = f"`regatta store gc --store {place}` shows what can go."
             need(free >= LEAST_FREE, f"its disk has {free / 2**30:.1f} GiB left.", mend)
-        return f"{place} keeps what is created in it."
+        return f"{place} can be written."
 
     def records_branch(self) -> str:
         """Whether finished executions are on the branch that proves their time."""
@@ -165,7 +165,7 @@ class Doctor:
 
     def cluster(self, file: Path) -> str:
         """Whether the lab's devices are described."""
-        with answering("{}", f"Mend {file}; examples/cluster.yaml shows one."):
+        with answering("{}", f"Fix {file}; examples/cluster.yaml shows one."):
             load(file, (self._decided.config or lab_config.defaults()).devices)
         return f"{file} can be read."
 
@@ -182,11 +182,11 @@ class Doctor:
     def ray_asks_for_a_token(self) -> str:
         """Whether Ray refuses requests without a token."""
         at, status = self._ask_ray()
-        words = f"Ray at {at} takes jobs from whoever reaches it."
+        words = f"Ray at {at} takes jobs from everybody who reaches it."
         need(status >= 300, words, "Start Ray with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
         mend = "Let REGATTA_RAY_ADDRESS name Ray's dashboard itself; look into Ray's logs."
         need(status in (401, 403), f"without a token, {at} answers {status}.", mend)
-        return "nobody gets in without it."
+        return "without the token, Ray refuses."
 
     def _ask_ray(self, **headers: str) -> tuple[str, int]:
         at = self.of.ray_address
@@ -207,11 +207,11 @@ class Doctor:
         place."""
         said = self.of.isolation or ("trusted" if self.of.trust_approved_code else "")
         if said:
-            return f"is not looked for here: own code runs as the operator says ({said})."
+            return f"is not checked here: own code runs as the operator says ({said})."
         why = bubblewrap.probe()
         mend = (
-            "`apt-get install --yes bubblewrap` on each machine of Ray's, and if this is none, let "
-            "REGATTA_ISOLATION say bubblewrap; or have only experiments without own code."
+            "`apt-get install --yes bubblewrap` on each machine of Ray's. If this machine is not "
+            "one, set REGATTA_ISOLATION=bubblewrap. Or run only experiments without own code."
         )
         need(not why, f"own code of experiments cannot be isolated: {why}", mend)
         return "isolates own code on this machine; Ray's other machines need it, too."
@@ -260,8 +260,8 @@ class Doctor:
         line = Line(self.of.github_api)
         with suppress(Refused, Later):
             line.get("/")
-        mend = "Open the way to GitHub (a firewall, a proxy), or mend REGATTA_GITHUB_API."
-        need(line.answered, f"{self.of.github_api} cannot be reached, or is no GitHub.", mend)
+        mend = "Open the way to GitHub (a firewall, a proxy), or correct REGATTA_GITHUB_API."
+        need(line.answered, f"{self.of.github_api} cannot be reached, or is not GitHub.", mend)
         ahead = (datetime.now(UTC) - line.now()).total_seconds()
         words = f"this machine is {ahead:.0f} s ahead of GitHub."
         need(abs(ahead) <= MOST_SKEW, words, "`timedatectl set-ntp true`")
@@ -288,16 +288,16 @@ class Doctor:
         named = ", ".join(f"{_name(one)}: {level}" for one, level in other.items())
         where = f"Under {SETTINGS}, Permissions, Repository permissions, set"
         mend = f"{where} {named}; then accept what is new where the App is installed."
-        need(not other, f"the lab needs others, and these only: {named}.", mend)
-        return "are those that the lab needs, and no others."
+        need(not other, f"these differ from what the lab needs: {named}.", mend)
+        return "are exactly those that the lab needs."
 
     def events(self) -> str:
         """Whether GitHub sends all events that the lab needs."""
         heard = self._as_app("/app")["events"]
         named = ", ".join(map(_name, sorted(set(app_manifest.EVENTS) - set(heard))))
         mend = f"Under {SETTINGS}, Permissions, Subscribe to events, tick {named}."
-        need(not named, f"the App does not hear {named}.", mend)
-        return "are heard, all that the lab acts on."
+        need(not named, f"the App does not receive {named}.", mend)
+        return "are all received."
 
     def webhook(self) -> str:
         """Whether deliveries go to the bot, signed and encrypted."""
@@ -308,7 +308,7 @@ class Doctor:
         for fine, words, mend in (
             (url == to, f"go to {url or 'nowhere'}", f"set the URL to {to}"),
             (found.get("secret"), "are not signed", f"set the secret to what {SECRET} says"),
-            (secure, "go to whoever has that name", "enable SSL verification"),
+            (secure, "go to a server whose certificate nobody checks", "enable SSL verification"),
             (found.get("content_type") == "json", "are forms", "set the content type to json"),
         ):
             need(fine, f"deliveries {words}.", f"{HOOK} {mend}.")
@@ -323,7 +323,7 @@ class Doctor:
         mend = f"{HOOK} set the secret to what {SECRET} says."
         need(status != 401, "the newest one was refused: it is signed with another secret.", mend)
         words = f"the newest one did not arrive: {found[0].get('status') or status}."
-        mend = "Start `regatta serve`, and let what stands before it pass POST /webhook on to it."
+        mend = "Start `regatta serve`, and let the proxy before it pass on POST /webhook."
         need(200 <= status < 300, words, mend)
         failed = sum(not 200 <= one < 300 for one in before)
         return f"the newest one arrived; {failed} of {len(before)} before it did not."
@@ -331,7 +331,7 @@ class Doctor:
     def reachable(self) -> str:
         """Whether the bot answers at its public address."""
         url = f"{self.of.url}/healthz"
-        mend = "Start `regatta serve`, or mend the name, the certificate or the proxy before it."
+        mend = "Start `regatta serve`, or fix the name, the certificate or the proxy before it."
         with answering(f"{url} does not answer ({{}}).", mend), client() as http:
             answer = http.get(url, timeout=10)
         words = f"{url} answers {answer.status_code}: {answer.text[:100].strip()}"
@@ -342,17 +342,17 @@ class Doctor:
         """Whether the token gives access to the repository."""
         name = self.of.repository
         mend = f"Set {TOKEN} to one that may read and write issues, pull requests and contents."
-        with answering(f"{name} is closed to it: {{}}.", mend):
+        with answering(f"it cannot read {name}: {{}}.", mend):
             self._line.get(f"/repos/{name}")
-        no = ", but makes no check runs, and so no buttons: GitHub leaves these to Apps"
-        return f"opens {name}{'' if self._actions else no}."
+        no = "; without a GitHub App there are no check runs and no buttons"
+        return f"can read {name}{'' if self._actions else no}."
 
     def policy(self) -> str:
         """Whether anybody may run anything."""
         read = self._decided.policy
         mend = (
             f"In {lab_config.FOLDER} on the default branch, rename or delete what nothing reads; "
-            "`regatta init` writes the other files anew."
+            "`regatta init` writes the other files again."
         )
         need(not read.problems, f"nobody may run anything: {'; '.join(read.problems)}.", mend)
         allowed = read.permitted("run")
@@ -369,8 +369,8 @@ class Doctor:
         """Whether the repository has the lab's labels."""
         missing = ", ".join(init.missing_labels(self._line, self.of.repository))
         mend = f"`regatta init --repository {self.of.repository}`"
-        need(not missing, f"missing are {missing}.", mend)
-        return "are there."
+        need(not missing, f"these are missing: {missing}.", mend)
+        return "exist."
 
 
 def client() -> httpx.Client:

@@ -48,7 +48,7 @@ def answering(words: str, mend: str) -> Iterator[None]:
 def private(path: Path, others: int, move: str) -> None:
     """Go on where neither own code nor `others` of this machine, as a mode, read it. Raises Wrong,
     with `move` to say where it should lie."""
-    words = f"code of experiments can read {path}: it lies among programs and libraries."
+    words = f"code of experiments can read {path}, because it is among programs and libraries."
     need(not bubblewrap.shows(path), words, move)
     mode = stat.S_IMODE(path.stat().st_mode)
     words = f"others on this machine can read {path} (mode {mode:04o})."

@@ -115,7 +115,9 @@ def missing_labels(line: Line, repository: str) -> dict[str, str]:
 def _compared(folder: Path, file: File) -> File:
     path = folder / file.path
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise BadChoice(f"{path} is no regular file; move it away, and say `regatta init` again.")
+        raise BadChoice(
+            f"{path} is not a regular file; move it away, and run `regatta init` again."
+        )
     if not path.exists():
         return file
     there = path.read_text(encoding="utf-8", errors="replace")
@@ -130,10 +132,10 @@ def _compared(folder: Path, file: File) -> File:
 def _filled(runner: str, package: str) -> dict[str, str]:
     """{placeholder: its value}. It becomes YAML, so it must not contain more than one value."""
     if not re.fullmatch(r"[\w.-]+|\[[\w.-]+(, ?[\w.-]+)*\]", runner):
-        raise BadChoice(f"{runner!r} is no runner: say a label, or [self-hosted, label].")
+        raise BadChoice(f"{runner!r} is not a runner; write a label, or [self-hosted, label].")
     if package and not re.fullmatch(r"[\w.@+:/ =~-]+", package):
         raise BadChoice(
-            f"{package!r} is nothing that pip installs: say `regatta @ git+https://…@<commit>`."
+            f"{package!r} is not a package that pip installs; write `regatta @ git+https://…@<commit>`."
         )
     install = _starter("actions-install.yml", {"${PACKAGE}": f'"{package}"'}) if package else ""
     return {"${RUNNER}": runner, "${INSTALL}": install}

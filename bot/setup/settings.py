@@ -55,53 +55,57 @@ class Settings(BaseSettings):
         default=None,
         description="The file with Ray's token; without one, REGATTA_RAY_TOKEN holds it.",
     )
-    store: str = Field(default="store", description="Where records and work lie.")
+    store: str = Field(default="store", description="Where records and outputs are.")
     jobs: str | None = Field(
-        default=None, description="Another place for all that jobs read and write."
+        default=None, description="Another place for everything that jobs read and write."
     )
-    github_api: str = Field(default=API, description="Where GitHub answers.")
+    github_api: str = Field(default=API, description="The address of GitHub's API.")
     app_id: str = Field(
         default="",
         description="The GitHub App's id; its private key is in REGATTA_APP_KEY or, better, in the "
         "file that REGATTA_APP_KEY_FILE names. Without it, REGATTA_GITHUB_TOKEN is used.",
     )
-    url: Address = Field(default="", description="Where the bot answers, https://…")
+    url: Address = Field(default="", description="The address of the bot, https://…")
     bot: str = Field(
         default="",
-        description="The login that the bot speaks with, where GitHub is not to be asked for it.",
+        description="The login of the bot; by default, the bot asks GitHub.",
     )
-    seconds_between_writes: float = Field(default=1.0, description="Of writes to GitHub, at least.")
+    seconds_between_writes: float = Field(
+        default=1.0, description="Minimum seconds between two writes to GitHub."
+    )
     cluster: Path | None = Field(
         default=None,
-        description="The lab's devices and rules, as examples/cluster.yaml describes some. "
-        "Without it, everything starts when it is approved and Ray queues it.",
+        description="A file with the lab's devices and rules, such as examples/cluster.yaml. "
+        "Without it, everything starts when it is approved, and Ray queues it.",
     )
     isolation: Literal["bubblewrap", "trusted", "none"] | None = Field(
         default=None,
-        description="What runs experiments' own code on Ray's machines: bubblewrap, which each of "
-        "them looks for before it runs anything; nothing (trusted); or such code is refused "
-        "(none). Not said, it is bubblewrap if that works here, where the bot runs.",
+        description="How Ray's machines isolate own code: bubblewrap, which each tests first; "
+        "trusted, not at all; none, own code is refused. The default is bubblewrap if it works "
+        "where the bot runs.",
     )
     trust_approved_code: bool = Field(
         default=False,
-        description="Run approved code of experiments as it is, isolated by nothing: the same as "
-        "--isolation trusted.",
+        description="Run approved own code without isolation; the same as --isolation trusted.",
     )
     records_branch: bool = Field(
         default=True,
-        description="Copy the records of what has ended to the branch regatta-records.",
+        description="Copy the records of finished executions to the branch regatta-records.",
     )
     key: Path | None = Field(
         default=None,
-        description="A file from `regatta key new`: seals, plans and receipts on the site are "
-        "signed.",
+        description="A file from `regatta key new`. With it, the lab signs seals, plans and "
+        "receipts.",
     )
     metrics_port: int | None = Field(
-        default=None, description="Answer Prometheus there; not public."
+        default=None, description="The port for Prometheus; keep it private."
     )
-    metrics_host: str = Field(default="127.0.0.1", description="Of that port.")
+    metrics_host: str = Field(
+        default="127.0.0.1", description="The host of the port for Prometheus."
+    )
     logs: Literal["json", "text"] | None = Field(
-        default=None, description="json, unless a terminal reads along."
+        default=None,
+        description="The form of the log; in a terminal the default is text, otherwise json.",
     )
 
     site: Address = ""  # the public URL of the lab's pages, for links in comments

@@ -23,6 +23,11 @@ class Scored:
         """The identity of the text and the number of tokens; equal for comparable figures."""
         return self.validation_sha256, self.eval_tokens
 
+    @property
+    def id(self) -> str:
+        """The id of its board: a text and a number of tokens have one."""
+        return f"{self.validation_sha256[:12]}-{self.eval_tokens}"
+
 
 def measured_on(plan: record.Plan) -> dict[str, str]:
     """{metric: an identity of what it is measured on}, equal for comparable scores: the step that

@@ -1,15 +1,26 @@
-"""A verdict as a sentence in parts, for comments and pages: what came out, then what was predicted.
+"""What an execution found, as a sentence in parts, for comments, pages and the terminal: the result
+for a prediction, then what was predicted; without predictions, how the best arms compare.
 
 If a metric has a direction, a difference says which arm beats the other. A metric other than
 `eval/bpb` is named. Pure.
 """
 
-from runner.analysis.estimates import Interval, figure
-from runner.analysis.verdicts import Expectation, parse_expect, telling_decimals
+from collections.abc import Iterable
+from math import comb
+from statistics import mean
+
+from runner.analysis.estimates import LEVEL, Figures, Interval, figure, interval_of, two_digits
+from runner.analysis.verdicts import (
+    Expectation,
+    arm_summary,
+    parse_expect,
+    scores_of,
+    telling_decimals,
+)
 from runner.lib.format import many, percent
 from runner.schema import metrics, prediction_forms
 from runner.schema.prediction_forms import Part
-from runner.schema.record import Prediction, Verdict
+from runner.schema.record import Plan, Prediction, Run, Verdict
 
 _BY = {"<": "more than", "<=": "at least", ">": "more than", ">=": "at least"}
 
@@ -33,11 +44,8 @@ def found(verdict: Verdict) -> list[Part] | None:
         said = [arm, ("", " minus "), ("arm", prediction.versus), ("", " is ")]
     else:
         said = [arm, ("", " scores ")]
-    low, high = (figure(end, decimals) for end in interval)
-    unit = metrics.what(prediction.metric).unit
-    said.append(("figure", f"{figure(value, decimals)} {unit}".strip()))
-    said += _named(prediction)
-    said.append(("", f" (95 % CI {low} to {high}, {many(verdict.n, 'seed')})"))
+    said += _scored(value, decimals, prediction.metric)
+    said.append(("", _within(interval, decimals, verdict.n)))
     if verdict.outcome == "inconclusive":
         said.append(("", "; only a part of the interval is in the predicted range"))
     return said
@@ -55,7 +63,7 @@ def predicted(verdict: Verdict) -> list[Part]:
     if sides is None:
         return [*prediction_forms.parts(prediction)]
     beats: list[Part] = [("arm", sides[0]), ("", " beats "), ("arm", sides[1])]
-    said = [*beats, *([] if found(verdict) else _named(prediction))]
+    said = [*beats, *([] if found(verdict) else _named(prediction.metric))]
     if expected.value == 0:
         return said
     by = f"by {_BY[expected.sign]} {figure_of(abs(expected.value))}"
@@ -65,9 +73,68 @@ def predicted(verdict: Verdict) -> list[Part]:
 def sentence(verdict: Verdict) -> str:
     """Both, as plain text."""
     said = found(verdict)
-    words = "".join(text for _, text in said) if said else verdict.why
-    expected = "".join(text for _, text in predicted(verdict))
-    return f"{words}; predicted {expected}, {percent(verdict.prediction.confidence)} sure"
+    words = plain(said) if said else verdict.why
+    sure = percent(verdict.prediction.confidence)
+    return f"{words}; predicted {plain(predicted(verdict))}, {sure} sure"
+
+
+def best(plan: Plan, runs: Iterable[Run]) -> list[Part] | None:
+    """How the two best arms compare, or the score of the only one, by the first metric that has a
+    direction; None if there is no such score.
+
+    Of k arms, the two are chosen after the run: the interval is that of all k·(k−1)/2 differences
+    together (Bonferroni), over the seeds that both arms share.
+    """
+    for metric, figures in scores_of(runs).items():
+        better = metrics.better(metric)
+        means = {arm: arm_summary(plan, figures, arm).mean for arm in plan.arms} if better else {}
+        known = {arm: value for arm, value in means.items() if value is not None}
+        if known:
+            ranked = sorted(known, key=lambda arm: known[arm], reverse=better == "higher")
+            return _compared(plan, metric, figures, ranked)
+    return None
+
+
+def _compared(plan: Plan, metric: str, figures: Figures, ranked: list[str]) -> list[Part]:
+    """What `best` says of the arms with a score, the best first."""
+    one, other, count = ranked[0], (ranked[1:] or ranked)[0], len(ranked)
+    of_seeds = [(figures.get((one, seed)), figures.get((other, seed))) for seed in plan.seeds]
+    pairs = [(a, b) for a, b in of_seeds if a is not None and b is not None]
+    first, second = (arm_summary(plan, figures, arm) for arm in (one, other))
+    if len({*pairs}) < 2 or len(pairs) < len(plan.seeds):
+        why = "1 seed" if len(plan.seeds) == 1 else "the seed changes no score"
+        why = why if len(pairs) == len(plan.seeds) else "not every seed has a score"
+        said: list[Part] = [("arm", one), ("", " scores "), *_scored(first.middle, 4, metric)]
+        if count > 1:
+            place = " has" if count == 2 else f", the next of {count} arms, has"
+            said += [("", "; "), ("arm", other), ("", f"{place} {figure(second.middle, 4)}")]
+        return [*said, ("", f" ({why}, so there is no interval)")]
+    values = [a if count == 1 else a - b for a, b in pairs]
+    comparisons = comb(max(count, 2), 2)
+    interval = interval_of(values, 1 - (1 - LEVEL) / comparisons)
+    decimals = two_digits(interval[1] / 2 - interval[0] / 2)
+    clear = count == 1 or not interval[0] <= 0 <= interval[1]
+    if count == 1:
+        said = [("arm", one), ("", " scores ")]
+    elif clear:
+        interval = _sorted(abs(interval[0]), abs(interval[1]))
+        place, by = (
+            (" beats ", " by ") if count == 2 else (f" beats the next of {count} arms, ", ", by ")
+        )
+        said = [("arm", one), ("", place), ("arm", other), ("", by)]
+    else:
+        between = "" if count == 2 else f"the two best of {count} arms, "
+        said = [("", f"No clear difference between {between}"), ("arm", one), ("", " and ")]
+        said += [("arm", other), ("", ": "), ("arm", one), ("", " minus "), ("arm", other)]
+        said.append(("", " is "))
+    value = abs(mean(values)) if clear else mean(values)
+    said += _scored(value, decimals, metric)
+    return [*said, ("", _within(interval, decimals, len(pairs), comparisons))]
+
+
+def plain(parts: Iterable[Part]) -> str:
+    """A sentence without marks."""
+    return "".join(words for _, words in parts)
 
 
 def figure_of(value: float) -> str:
@@ -75,10 +142,21 @@ def figure_of(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
-def _named(prediction: Prediction) -> list[Part]:
+def _scored(value: float, decimals: int, metric: str) -> list[Part]:
+    """A score with its unit, and its metric if it is not the usual one."""
+    unit = metrics.what(metric).unit
+    return [("figure", f"{figure(value, decimals)} {unit}".strip()), *_named(metric)]
+
+
+def _within(interval: Interval, decimals: int, seeds: int, comparisons: int = 1) -> str:
+    low, high = (figure(end, decimals) for end in interval)
+    together = f" for all {comparisons} comparisons" if comparisons > 1 else ""
+    return f" (95 % CI {low} to {high}{together}, {many(seeds, 'seed')})"
+
+
+def _named(metric: str) -> list[Part]:
     """The metric, if it is not the usual one."""
-    usual = prediction.metric == metrics.BPB
-    return [] if usual else [("", " in "), ("metric", prediction.metric)]
+    return [] if metric == metrics.BPB else [("", " in "), ("metric", metric)]
 
 
 def _is_simple(prediction: Prediction) -> bool:

@@ -32,6 +32,7 @@ class Shown:
     tables: tuple[Table, ...]
     sentences: tuple[str, ...]  # names between backticks
     data: dict[str, Any]
+    finding: str = ""  # the first thing to say about it; empty if it has no finding of its own
 
 
 def of(plan: Plan, runs: Sequence[Run]) -> list[Shown]:
@@ -48,7 +49,8 @@ def of(plan: Plan, runs: Sequence[Run]) -> list[Shown]:
             found.append(_of_isoflop(isoflop.analyse(cells, plan.isoflop.ahead)))
         except Refused as error:
             data = {"kind": "isoflop", "why": str(error)}
-            found.append(Shown("IsoFLOP", (), (f"There is no optimum. {error}",), data))
+            words = f"There is no optimum. {error}"
+            found.append(Shown("IsoFLOP", (), (words,), data, words))
     if tuned := {run.arm: run.tuned for run in runs if run.tuned}:
         found.append(_of_searches(tuned))
     return found
@@ -145,7 +147,8 @@ def _of_ablation(board: Board) -> Shown:
     )
     sentences = (*(f"{row.sentence}." for row in board.rows), how)
     notes = tuple(f"{note}." for note in board.notes)
-    return Shown("Ablation", (whole, by_size), (*sentences, *notes), _board_data(board))
+    finding = board.rows[0].sentence if board.rows else ""
+    return Shown("Ablation", (whole, by_size), (*sentences, *notes), _board_data(board), finding)
 
 
 def _times(value: float | None) -> str:
@@ -216,7 +219,7 @@ def _of_isoflop(found: Found) -> Shown:
         "tokens. Intervals are of 95 %, from a bootstrap of the losses."
     )
     tables = (optima, recipes) if found.recipes else (optima,)
-    return Shown("IsoFLOP", tables, tuple(sentences), _found_data(found))
+    return Shown("IsoFLOP", tables, tuple(sentences), _found_data(found), sentences[0])
 
 
 def _optimum(one: Optimum) -> tuple[str, ...]:

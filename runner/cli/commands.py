@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from typer._click.core import Context
 from typer._click.exceptions import MissingParameter, NoArgsIsHelpError, NoSuchOption, UsageError
+from typer._click.formatting import HelpFormatter
 from typer.core import TyperCommand, TyperGroup
 
 from runner.cli.ending import FAILED, stop, stopping
@@ -15,13 +16,13 @@ from runner.store.store import StoreError
 
 # The order of the commands in `regatta --help`.
 PANELS = {
-    "Experiments": ("new", "plan", "run", "show", "ls", "logs", "diff", "graph", "schema"),
-    "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
-    "Data": ("corpus",),
+    "Start": ("new", "plan", "run", "show", "ls", "logs", "diff", "graph", "demo", "sandbox"),
+    "Experiments": ("forecast", "compile", "alias", "schema", "corpus", "label"),
     "Models": ("chat", "export", "import"),
-    "Trust": ("reproduce", "replay", "verify", "key"),
-    "Lab": ("init", "serve", "handle", "doctor", "site", "store", "label", "simulate"),
-    "Play": ("demo", "sandbox"),
+    "Site": ("site", "results", "wandb"),
+    "Lab": ("init", "serve", "handle", "doctor", "store"),
+    "Trust": ("verify", "reproduce", "replay", "key"),
+    "Cluster": ("simulate", "compile-check"),
 }
 ORDER = [name for names in PANELS.values() for name in names]
 
@@ -57,6 +58,11 @@ class Wrong(typer.BadParameter):
 
 class Command(TyperCommand):
     """A command that reports all errors in its options and arguments at once."""
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write its help as lines: in panels, a narrow terminal cuts the names of options."""
+        self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """The remaining arguments. Ends the program if there are errors."""

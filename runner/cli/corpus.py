@@ -97,7 +97,7 @@ def add(
     files: Annotated[
         list[str] | None, typer.Option(help="Which files, such as '**/*.jsonl.gz'.")
     ] = None,
-    without: Annotated[list[str] | None, typer.Option(help="Which of them not.")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="Skip these.")] = None,
     field: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=NAME", help="The file's name of text, id, url, source, licence."),
@@ -160,7 +160,7 @@ def _write(registry: Registry, text: str) -> None:
 def fetch(name: TheName, store: TheStore = "store", jobs: TheJobs = None) -> None:
     """Copy the files of a corpus into the store, and write their digest to corpora.yml.
 
-    A fetch that was killed goes on where it stopped. If the entry has a digest already, the files
+    A fetch that was killed continues where it stopped. If the entry has a digest already, the files
     must be the same."""
     registry = _registry()
     corpus, opened = _named(registry, name), options.made(store, jobs)

@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from runner.analysis import score_table, study_results
+from runner.analysis import answer, findings, score_table, study_results
 from runner.analysis.estimates import figure
 from runner.cli.tables import table
 from runner.execution.aliases import Alias
-from runner.history import lost_work, step_runs
+from runner.history import excerpts, lost_work, step_runs
 from runner.history.provenance import Account, Differences
 from runner.lib import bounds
 from runner.lib.format import between, duration, many
@@ -40,11 +40,9 @@ from runner.store.store import Store
 
 DIGITS = 16  # of a digest; `--json` has all
 SHORT = 7  # of a commit in a list, as in Git
-MAX_EXCERPT = 4096  # bytes of a file that is shown unchanged
 NAMED = 14  # minimum width of a step's column of labels
-MAX_POINTS = 3  # of a validation curve, the last ones
 MAX_FILES = 6  # listed per output
-READABLE = (".md", ".txt", ".csv", ".json")
+MAX_POINTS = 3  # of a validation curve, the last ones
 
 
 def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group:
@@ -203,6 +201,11 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
         yield Group(Text(words), _bare((model, f"{score.bpb:.4f}") for model, score in ordered))
 
 
+def finding(plan: Plan, runs: Sequence[Run], result: Result | None) -> str:
+    """What an execution found, in a sentence; empty before it has ended."""
+    return _shown(findings.plain(answer.of(plan, runs, result))) if result else ""
+
+
 def all_scores(plan: Plan, runs: Sequence[Run]) -> Iterator[RenderableType]:
     """The result of a study; every score by metric and arm, where there is more than `eval/bpb`;
     and the last points of validation curves."""
@@ -227,7 +230,9 @@ def _point(point: Validated) -> str:
 
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:
     """The scores, and the outputs of the last steps."""
-    plan = account.execution.plan
+    plan, result = account.execution.plan, account.result
+    if result and result.state in ("done", "failed"):
+        yield Text(f"{finding(plan, account.runs, result)}.", style="bold")
     yield from scores_view(account.scores)
     yield from all_scores(plan, account.runs)
     if not plan.steps:
@@ -242,23 +247,14 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
         yield Group(Text("bits per byte, lower is better"), _bare(rows))
     for name, words in account.unread.items():
         yield Text(f"{name}: {words}", style="red")
-    needed = {other for step in plan.steps.values() for other in step.needs}
-    for name in account.files:
-        if name not in needed and name not in {*account.scores, *account.measured}:
-            yield from _excerpts(store, account, name)
-
-
-def _excerpts(store: Store, account: Account, name: str) -> Iterator[RenderableType]:
-    for file, size in list(account.files[name].items())[:MAX_FILES]:
-        yield _whole(Text(f"{name}: {store.url(f'{account.ends[name].folder}/{file}')}"))
-        if size <= MAX_EXCERPT and file.endswith(READABLE):
-            try:
-                data = step_runs.file_of(store, account.execution.plan.steps[name], file) or b""
-                text = data.decode()
-            except step_runs.UNBELIEVED as error:
-                yield Padding(Text(str(error), style="red"), (0, 0, 0, 2))
-            else:
-                yield Padding(Text(_shown(text.rstrip())), (0, 0, 0, 2))
+    for one in excerpts.of_last_steps(store, account):
+        yield _whole(
+            Text(f"{one.step}: {store.url(f'{account.ends[one.step].folder}/{one.file}')}")
+        )
+        if one.why:
+            yield Padding(Text(one.why, style="red"), (0, 0, 0, 2))
+        elif one.text is not None:
+            yield Padding(Text(_shown(one.text)), (0, 0, 0, 2))
 
 
 # ── Two of them ──────────────────────────────────────────────────────────────────────────────

@@ -43,7 +43,9 @@ def command(
         float | None, typer.Option("--at", "--flops", help="Without an experiment: at which C.")
     ] = None,
     axis: Annotated[str, typer.Option(help=f"What C counts: {', '.join(AXES)}.")] = "model_flops",
-    level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the interval.")] = LEVEL,
+    level: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="The level of the interval.")
+    ] = LEVEL,
     floor: Annotated[
         float | None, typer.Option(min=0.0, help="The law's floor in bits per byte, if stated.")
     ] = None,
@@ -57,7 +59,7 @@ def command(
     ] = None,
     seal: Annotated[Path | None, typer.Option(help="Write the forecast's seal to FILE.")] = None,
     outcome: Annotated[
-        Path | None, typer.Option(help="Write to FILE what became of the forecast in --seal.")
+        Path | None, typer.Option(help="Write to FILE how good the forecast in --seal was.")
     ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,

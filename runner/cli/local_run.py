@@ -20,7 +20,7 @@ from runner.execution.ray_jobs import RayAddress, RayError, RayJobs
 from runner.history import provenance
 from runner.lib import accelerators
 from runner.planning import limits
-from runner.publish import step_summary
+from runner.publish import step_summary, wandb_live
 from runner.schema import record
 from runner.store.leases import LeaseWatch
 from runner.store.store import Remote, Store
@@ -120,6 +120,7 @@ def execute(
             with console.status("starting a local Ray"):
                 local = local_ray.local_ray(store.local("ray"), _reach(store))
                 ray = stack.enter_context(local)
+        stack.enter_context(wandb_live.streaming(store, name))
         watching = stack.enter_context(terminal.Watching(console))
         return turn(store, ray, name, watching)
 

@@ -3,6 +3,7 @@ runner together.
 
 A local execution has no approval and is unsigned; otherwise it is as the bot's."""
 
+import shlex
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -48,7 +49,7 @@ from runner.lib import format
 from runner.lib.untrusted_files import printable
 from runner.planning import lockfile, mesh_words, planner, subset
 from runner.planning.planned_steps import asked, drawn, uploads
-from runner.publish import hub, wandb_upload
+from runner.publish import hub, wandb_live, wandb_upload
 from runner.schema import record
 from runner.schema.devices import Slice
 from runner.store.store import Store, StoreError
@@ -109,7 +110,16 @@ def plan(
     for words in filter(None, [*told, local_run.unusable_devices(planned)]):
         remark(words, "yellow")
     if not as_json:
-        remark(f"next: regatta run {path}", "dim")
+        remark(f"next: {_next(opened, planned, path, store)}", "dim")
+
+
+def _next(opened: Store | None, planned: record.Plan, path: Path, store: str) -> str:
+    """What to type after a plan: to run it, or to see what it found already."""
+    at = "" if store == options.STORE else f" --store {shlex.quote(store)}"
+    for execution, result in local_run.earlier(opened, planned) if opened else ():
+        if result and result.state == "done":
+            return f"regatta show {execution.id}{at}, or run it again: regatta run {path}{at}"
+    return f"regatta run {shlex.quote(str(path))}{at}"
 
 
 def _show_plan(
@@ -202,7 +212,7 @@ def run(
         _upload(opened, facts.execution.id)
     if hub.wanted():
         _upload_models(opened, facts.execution.id)
-    _tell(opened, facts, as_json)
+    _tell(opened, facts, as_json, store)
     sys.exit(DONE if facts.state == "done" else FAILED)
 
 
@@ -232,7 +242,8 @@ def _upload(store: Store, execution: str) -> bool:
         remark(f"W&B: {trouble}", "red")
     if not troubles:
         words = ", ".join(there) or "nothing uploaded: no run has a score"
-        remark(f"W&B: {words}")
+        at = wandb_live.address(store, execution)
+        remark(f"W&B: {words}{f', at {at}' if at else ''}")
     return not troubles
 
 
@@ -276,7 +287,7 @@ def _slice(plan: record.Plan, of: record.Resources) -> Slice:
     return Slice(of.kind, of.count, plan.kinds[of.kind], of.slices)
 
 
-def _tell(store: Store, facts: Facts, as_json: bool) -> None:
+def _tell(store: Store, facts: Facts, as_json: bool, place: str) -> None:
     execution, result = facts.execution, facts.result
     paths = (f"runs/{execution.id}.{record.run_name(*run)}" for run in execution.plan.runs())
     runs = [run for path in paths if (run := record.read(store, path, record.Run))]
@@ -288,6 +299,7 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
                 "approval": "none",
                 "plan": execution.plan.fingerprint,
                 "result": result,
+                "finding": execution_view.finding(execution.plan, runs, result),
                 "runs": runs,
                 "receipts": receipts,
             }
@@ -298,7 +310,6 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
     took = f" after {format.duration(seconds)}" if seconds and seconds >= 1 else ""
     ends = provenance.step_ends(store, execution)
     why = result.why if result and not steps_view.says(result.why, ends) else ""
-    out.print(Text(f"{execution.id} {facts.state}{took}{': ' * bool(why)}{printable(why)}"))
     if execution.plan.data is None:
         scores = provenance.account(store, execution).scores
         out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
@@ -307,8 +318,14 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
         out.print(terminal.result_view(facts, runs))
     for name, log in provenance.logs(store, execution).items():
         out.print(Text(f"log of {name}: {log}"), soft_wrap=True)
-    out.print("unsigned, no approval", style="dim")
-    remark(f"next: regatta show {execution.id}, or regatta site build", "dim")
+    unsigned = " (unsigned, no approval)"
+    end = f"{execution.id} {facts.state}{took}{unsigned}{': ' * bool(why)}{printable(why)}"
+    out.print(Text(end), soft_wrap=True)
+    if result and result.state == "done":
+        found = execution_view.finding(execution.plan, runs, result)
+        out.print(Text(f"{found}.", style="bold"), soft_wrap=True)
+    at = "" if place == options.STORE else f" --store {shlex.quote(place)}"
+    remark(f"next: regatta show {execution.id}{at}, or regatta site build{at}", "dim")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from runner.store.store import NoStore, Store, StoreError
 
 EXPERIMENTS = Path("experiments")
 LATEST = "latest"
+STORE = "store"  # the default
 MAX_NAMED = 5  # executions with the given prefix, listed in an error
 
 TheStore = Annotated[
@@ -55,7 +56,9 @@ def declared(incomplete: str) -> list[str]:
 
 TheExecution = Annotated[
     str,
-    typer.Argument(help="The id, the beginning of the id, or `latest`.", autocompletion=begun),
+    typer.Argument(
+        help="The id, its beginning, `latest`, or an experiment's name.", autocompletion=begun
+    ),
 ]
 
 
@@ -121,11 +124,13 @@ def found(place: str, jobs: str | None) -> Store | None:
 
 def opened(place: str, jobs: str | None, instead: str = ELSEWHERE) -> Store:
     """The store, which must exist; `instead` says what to do otherwise."""
-    return found(place, jobs) or stop(f"there is no store at {place}; {instead}.")
+    words = f"there is no store at {place}: nothing has run here yet, or {instead}."
+    return found(place, jobs) or stop(words)
 
 
 def execution(store: Store, id: str) -> record.Execution:
-    """The execution with this id, or the only one with this prefix, or the `latest`."""
+    """The execution with this id, or the only one with this prefix; or the `latest`, of all or of
+    an experiment."""
     with stopping(StoreError):
         if id == LATEST:
             newest = max(provenance.executions(store), key=lambda one: one.at, default=None)
@@ -136,8 +141,10 @@ def execution(store: Store, id: str) -> record.Execution:
             more = f" and {len(meant) - MAX_NAMED} more" if len(meant) > MAX_NAMED else ""
             listed = ", ".join(meant[:MAX_NAMED])
             stop(f"{id} begins the ids of {listed}{more}; write more of the one you mean.")
+        if not meant and (of_experiment := provenance.latest(store, id)):
+            return of_experiment
         if not meant:
-            stop(f"{store.root} knows no execution {id}; `regatta show` lists them.")
+            stop(f"{store.root} has no execution or experiment {id}; `regatta ls` lists them.")
         name = id if id in meant else meant[0]
         return record.require(store, f"executions/{name}/execution", record.Execution)
 

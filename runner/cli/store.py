@@ -31,7 +31,9 @@ FIGURES = ("files", "size", "pieces")  # right-aligned columns
 
 app = App(help="List, measure, copy from and clean up the store.", no_args_is_help=True)
 
-TheFolder = Annotated[str, typer.Argument(metavar="[FOLDER]", help="Of the store; all of it.")]
+TheFolder = Annotated[
+    str, typer.Argument(metavar="[FOLDER]", help="A folder of the store; without it, all of it.")
+]
 
 
 @app.command()

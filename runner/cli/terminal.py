@@ -276,7 +276,7 @@ def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
 
 
 def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
-    """The result of an execution: verdicts, arms, rejected reports, the receipt."""
+    """The result of an execution: verdicts, arms, rejected reports."""
     plan, result = facts.execution.plan, facts.result
     parts: list[RenderableType] = []
     for verdict in result.verdicts if result else ():
@@ -302,16 +302,7 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     parts += [Text(words.replace("`", "")) for words in lost]
     refused = result.refused if result else ()
     parts += [Text(f"rejected: {line}", style="yellow") for line in refused]
-    parts.append(Text(_receipt(facts), style="dim"))
     return Group(*parts)
-
-
-def _receipt(facts: Facts) -> str:
-    ends = [attempt.ended.receipt for attempt in facts.attempts if attempt.ended]
-    receipt = next((found for found in reversed(ends) if found), {})
-    short = {name: value[:16] if "sha256" in name else value for name, value in receipt.items()}
-    words = [f"{name} {value}" for name, value in short.items() if value]
-    return " · ".join([*words, f"plan {facts.execution.plan.fingerprint[:16]}"])
 
 
 # ── While it runs ────────────────────────────────────────────────────────────────────────────

@@ -100,7 +100,7 @@ def _declared(python: Path, isolated: bool) -> str:
         )
     if ended.returncode or not ended.stdout:
         last = ended.stderr.strip().rpartition("\n")[2]
-        raise _bad(python, printable(last) or "it ended without a word")
+        raise _bad(python, printable(last) or "it ended without a report")
     return ended.stdout
 
 

@@ -209,11 +209,11 @@ def read_published(content: bytes) -> dict[str, bytes]:
     try:
         published = bounds.plain(content)
     except ValueError as error:
-        raise BadKey(f"it is no JSON: {error}") from error
+        raise BadKey(f"it is not JSON: {error}") from error
     try:
         found = {key["id"]: _bytes(key["ed25519"]) for key in published["keys"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise BadKey("it is no list of public keys, as a lab's site has one") from error
+        raise BadKey("it is not a list of public keys, as a lab's site has one") from error
     for name, public in found.items():
         if key_id(public) != name:
             raise BadKey(f"the key {name} is not the one that its id says")
@@ -247,9 +247,9 @@ def verify(content: bytes, keys: Mapping[str, bytes]) -> Signed:
     try:
         said = bounds.plain(content, len(content))
     except ValueError as error:
-        raise Forged(f"it is no JSON: {error}") from error
+        raise Forged(f"it is not JSON: {error}") from error
     if not isinstance(said, dict) or said.get("what") != WHAT:
-        raise Forged("it is no file that a lab has signed")
+        raise Forged("it is not a file that a lab has signed")
     file = _parsed(Signed, said)
     record = _parsed(KINDS[file.kind], file.record, "record.")
     if record.model_dump(mode="json") != file.record:
@@ -280,7 +280,7 @@ def _parsed(kind: type[R], said: object, where: str = "") -> R:
 def _untrue(path: str, record: Signable) -> Iterable[str]:
     """Contradictions within a record, as sentences."""
     if path != place(record):
-        yield f"path: such a record lies at {place(record)}, not at {path}"
+        yield f"path: such a record is at {place(record)}, not at {path}"
     match record:
         case PlanRecord(plan=plan) if plan:
             if plan.fingerprint != fingerprint(plan):

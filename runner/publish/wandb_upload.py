@@ -1,5 +1,5 @@
 """Uploads the lab's runs to W&B: they are written offline when their execution is over, then
-uploaded.
+uploaded. Before, `runner.publish.wandb_live` shows them while they run.
 
 A child without the key writes them from the lab's own figures (`runner.publish.wandb_writer`); jobs
 write nothing for W&B. `wandb sync` uploads them with WANDB_API_KEY, which only the lab's own
@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.lib import process_tree
-from runner.publish import uploads
+from runner.publish import wandb_lines
+from runner.publish.wandb_lines import run_id
 from runner.schema import record
 from runner.schema.record import run_name
 from runner.store.store import Store
@@ -39,11 +40,6 @@ def wanted(environment: Mapping[str, str] = os.environ) -> bool:
     return bool(environment.get(KEY))
 
 
-def run_id(execution: str, run: str) -> str:
-    """A run's id at W&B."""
-    return f"{execution}.{run}"
-
-
 def upload(
     store: Store,
     execution: str,
@@ -61,8 +57,6 @@ def upload(
     due = [run for run in runs if run not in there and _has_figures(store, execution, run)]
     if not due:
         return there, []
-    if store.place("work") != Path(store.root, "work"):  # the child has no key for a bucket either
-        return there, ["so far runs go to W&B from a store that is one folder only"]
     troubles: list[str] = []
     with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)  # short: it holds Unix sockets
@@ -80,11 +74,6 @@ def upload(
     return there, troubles
 
 
-def keep_uploading(store: Store, stop: threading.Event) -> None:
-    """Upload what is due, until `stop` is set."""
-    uploads.keep(wanted, upload, store, stop)
-
-
 def _path(execution: str, run: str) -> str:
     return f"wandb/{execution}.{run}"
 
@@ -96,25 +85,33 @@ def _has_figures(store: Store, execution: str, run: str) -> bool:
 
 def _write(store: Store, execution: str, runs: Sequence[str], scratch: Path) -> str | None:
     """Let a child write `runs` below `scratch/wandb`. Returns its error; None if there is none."""
-    told = {"WANDB_DIR": str(scratch), "WANDB_MODE": "offline"}
-    code, words = _call([*WRITING, str(store.root), execution, *runs], scratch, told)
+    plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
+    file = scratch / "runs.jsonl"
+    with file.open("w", encoding="utf-8") as lines:
+        for name in runs:
+            run = record.require(store, f"runs/{execution}.{name}", record.Run)
+            lines.write(wandb_lines.text(wandb_lines.whole(store, plan, run)))
+        lines.write(wandb_lines.text([wandb_lines.END]))
+    told = {"WANDB_DIR": str(scratch), "WANDB_MODE": "offline", "WANDB_PROJECT": PROJECT}
+    code, words = _call([*WRITING, str(file)], scratch, told)
     return None if code == 0 else words[-300:] or f"exit code {code}"
 
 
 def _sync(scratch: Path, environment: Mapping[str, str], command: Sequence[str]) -> str:
     """Upload `scratch/wandb` to W&B. Returns the last output."""
     told = {name: environment[name] for name in (KEY, *ALSO) if name in environment}
-    entity = environment.get("WANDB_ENTITY")
     whose = ["--project", environment.get("WANDB_PROJECT") or PROJECT]
-    whose += ["--entity", entity] if entity else []
+    whose += ["--entity", entity] if (entity := environment.get("WANDB_ENTITY")) else []
     _, words = _call([*command, "sync", *whose, str(scratch / "wandb")], scratch, told)
     return words.replace(environment[KEY], "…")[-300:]
 
 
-def _call(command: list[str], scratch: Path, told: dict[str, str]) -> tuple[int, str]:
-    """Run a command of W&B's with only the environment `told`, and a temporary home below
-    `scratch/home`. Returns its exit code and its output."""
-    home, output = scratch / "home", scratch / "output"
+def started(
+    command: list[str], scratch: Path, output: Path, told: Mapping[str, str]
+) -> AbstractContextManager["subprocess.Popen[bytes]"]:
+    """Start a command of W&B's with only the environment `told`, and a temporary home below
+    `scratch/home`."""
+    home = scratch / "home"
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
@@ -123,7 +120,13 @@ def _call(command: list[str], scratch: Path, told: dict[str, str]) -> tuple[int,
         "WANDB_ERROR_REPORTING": "false",
         **told,
     }
-    with process_tree.kept(command, home, output, environment) as keeper:
+    return process_tree.kept(command, home, output, environment)
+
+
+def _call(command: list[str], scratch: Path, told: dict[str, str]) -> tuple[int, str]:
+    """Run a command of W&B's. Returns its exit code and its output."""
+    output = scratch / "output"
+    with started(command, scratch, output, told) as keeper:
         try:
             code = keeper.wait(MAY_TAKE)
         except subprocess.TimeoutExpired:

@@ -201,7 +201,7 @@ class _Simulation:
             self.queue.finish(name, now)
             return
         if spell.how == "spent":
-            fate.state, fate.why = "failed", "what was set aside for it is spent"
+            fate.state, fate.why = "failed", "what was reserved for it is spent"
             self.queue.finish(name, now)
             return
         if len(fate.spells) >= self.faults.attempts:

@@ -46,9 +46,9 @@ def wrong(prediction: Prediction) -> Iterator[tuple[str, str]]:
     for key in of_several[:1]:
         for other in ("arm", "versus", "smaller", "exponent"):
             if other != key and getattr(prediction, other):
-                yield other, f"cannot stand beside `{key}`; that is a prediction of its own"
+                yield other, f"does not go with `{key}`; write another prediction for it"
     if prediction.versus is not None and prediction.smaller:
-        yield "versus", "cannot stand beside `smaller`; that is a prediction of its own"
+        yield "versus", "does not go with `smaller`; write another prediction for it"
     for key, names in lists.items():
         if names and len(names) < FEWEST[key]:
             yield key, f"names {len(names)} of the {FEWEST[key]} arms that it needs; add more"

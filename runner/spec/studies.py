@@ -187,7 +187,7 @@ class Isoflop(BaseModel):
             names += mine
             whole = (base, Layer(at, arm))
             if completed(whole)["own"].get("model"):
-                yield at, "the FLOPs of an own model are not known beforehand; take it out"
+                yield at, "the FLOPs of an own model are not known before the run; take it out"
                 continue
             model, batch = _known(whole)
             least = min(self.budgets)

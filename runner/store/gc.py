@@ -175,8 +175,8 @@ def _judge(facts: Facts, name: str) -> Judged:
         return _of_a_step(facts, parts)
     if top in OF_PLANS and len(parts) > 2 and OF_PLANS[top].fullmatch(parts[1]):
         if facts.strings.issuperset(parts[1].split("-")):
-            return f"{top}/{parts[1]}", "keep", "a plan on record names it"
-        return f"{top}/{parts[1]}", "free", "no plan on record names it"
+            return f"{top}/{parts[1]}", "keep", "a recorded plan names it"
+        return f"{top}/{parts[1]}", "free", "no recorded plan names it"
     return top, "keep", KEPT.get(top, "nothing that gc knows")
 
 
@@ -215,7 +215,7 @@ def _of_a_step(facts: Facts, parts: list[str]) -> Judged:
     if maker.endswith(SCRATCH):
         if made:
             return folder, "free", "the step is made, and needs no scratch"
-        return folder, "keep", "the next maker goes on from its checkpoints"
+        return folder, "keep", "the next maker continues from its checkpoints"
     if how in HOW:
         return folder, "free", f"its maker {HOW[how]}, and its manifest would be refused"
     return folder, "keep", "it may still be finished"

@@ -78,7 +78,8 @@ def of_python(text: str) -> Iterator[str]:
                 part.value if isinstance(part, ast.Constant) else "…" for part in node.values
             )
         elif isinstance(node, ast.Constant) and id(node) not in skipped:
-            yield node.value if " " in str(node.value) else ""
+            words = node.value if isinstance(node.value, str) else ""
+            yield words if " " in words else ""
 
 
 def of_lines(text: str) -> Iterator[str]:
@@ -91,7 +92,9 @@ READ: dict[str, Callable[[str], Iterator[str]]] = {
     "bot/messages/*.py": of_python,
     "bot/rules/*.py": of_python,
     "bot/demo/*.py": of_python,
-    "bot/cli/init.py": of_python,
+    "bot/cli/*.py": of_python,
+    "bot/setup/*.py": of_python,
+    "bot/service/*.py": of_python,
     "bot/fake_github/pages/templates/*.html": of_template,
     "bot/site/pages/templates/*.html": of_template,
     "bot/setup/starter/*": of_lines,

@@ -120,7 +120,7 @@ class Board:
         data, metric = self.group.data, self.group.metric
         if metric != BPB or data is None:
             return f"{self.group.identity[:12]}-{metric.replace('/', '-')}"
-        return f"{data.validation_sha256[:12]}-{data.eval_tokens}"
+        return data.id
 
     @property
     def path(self) -> str:

@@ -143,12 +143,12 @@ def _check(out: Path, *urls: str | None) -> None:
         raise SiteError(f"{out} is a file; name a folder for the site.")
     if out.is_dir() and not is_site(out):
         raise SiteError(
-            f"{out} holds something that is no site of this lab, and building would replace it; "
+            f"{out} has something that is not a site of this lab, and building would replace it; "
             "name a folder that is empty or does not exist."
         )
     for url in urls:
         if url is not None and urlsplit(url).scheme not in ("http", "https"):
-            raise SiteError(f"{url!r} is no web address; write https://….")
+            raise SiteError(f"{url!r} is not a web address; write https://….")
 
 
 def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[File]:

@@ -12,6 +12,7 @@ derived from them. Paths below `records/`:
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
     replays/<execution>/<n>.json                      a part of a run was trained again
     wandb/<execution>.<arm>.s<seed>.json              the run was sent to W&B
+    tracked/<execution>.json                          where W&B shows the execution
     hub/<execution>.<step>.json                       an exported model was sent to the Hub
 """
 
@@ -75,6 +76,7 @@ from runner.schema.record.results import Lost as Lost
 from runner.schema.record.results import Replayed as Replayed
 from runner.schema.record.results import Result as Result
 from runner.schema.record.results import Run as Run
+from runner.schema.record.results import Tracked as Tracked
 from runner.schema.record.results import Upload as Upload
 from runner.schema.record.results import Used as Used
 from runner.schema.record.results import Validated as Validated

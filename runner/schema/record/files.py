@@ -50,6 +50,6 @@ def parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
         first = error.errors(include_url=False, include_input=False)[0]
         field = f"`{'.'.join(map(str, first['loc']))}`: " if first["loc"] else ""
         raise BadRecord(
-            f"{store.root}/records/{path}.json is no record of the kind {kind.__name__}: {field}"
+            f"{store.root}/records/{path}.json is not a record of the kind {kind.__name__}: {field}"
             f"{first['msg']}. Records are never edited; restore the file or move it aside."
         ) from error

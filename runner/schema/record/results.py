@@ -136,6 +136,13 @@ class Replayed(Record):
     words: str
 
 
+class Tracked(Record):
+    """W&B shows an execution while it runs, and after."""
+
+    at: Instant
+    url: str
+
+
 class Upload(Record):
     """A run was sent to W&B, or an exported model to the Hugging Face Hub."""
 

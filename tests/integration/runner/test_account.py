@@ -85,7 +85,7 @@ def test_an_execution_is_meant_by_the_beginning_of_its_id(
     assert command == "graph" or first in short.output
     for unclear, words in (
         ("x", f"x begins the ids of {', '.join(sorted((first, second)))}; write more of the one"),
-        (f"{first}0", f"{store} knows no execution {first}0; `regatta show` lists them."),
+        (f"{first}0", f"{store} has no execution or experiment {first}0; `regatta ls` lists"),
     ):
         answer = ask(command, unclear, "--store", store)
         assert (answer.exit_code, words in answer.stderr) == (2, True), answer.output

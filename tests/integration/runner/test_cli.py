@@ -45,7 +45,7 @@ def test_plan_counts_as_the_field_does_and_imports_no_jax(tmp_path: Path) -> Non
 # ── run ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_run_ends_with_a_table_a_receipt_and_what_it_is_not(
+def test_run_ends_with_a_table_what_was_found_and_the_next_command(
     folder: Path, tmp_path: Path, local: LocalStub
 ) -> None:
     answer = ask("run", folder, "--store", tmp_path / "store")
@@ -53,8 +53,12 @@ def test_run_ends_with_a_table_a_receipt_and_what_it_is_not(
     assert "2.405" in answer.stdout  # mean of 2.40 and 2.41
     assert "3.205" in answer.stdout
     assert "2 of 2" in answer.stdout
-    assert "jax 0.10.2" in answer.stdout
-    assert "unsigned, no approval" in answer.stdout
+    ended, found = answer.stdout.splitlines()[-2:]
+    assert "done" in ended
+    assert "(unsigned, no approval)" in ended
+    assert found == "fast beats slow by 0.8000 bits per byte (95 % CI 0.8000 to 0.8000, 2 seeds)."
+    id = ended.split()[0]
+    assert f"next: regatta show {id} --store {tmp_path / 'store'}, or regatta site" in answer.stderr
     assert "training (t1)" in answer.stderr
     assert local.started == 1
 

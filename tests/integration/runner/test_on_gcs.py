@@ -261,7 +261,10 @@ def test_commands_take_a_bucket_and_say_what_is_wrong_with_it(
         )
     Store("gs://records/lab", jobs="gs://jobs/lab")
     answer = ask("show", "x0", *places)
-    assert (answer.exit_code, "gs://records/lab knows no execution x0" in answer.stderr) == (
+    assert (
+        answer.exit_code,
+        "gs://records/lab has no execution or experiment x0" in answer.stderr,
+    ) == (
         2,
         True,
     )

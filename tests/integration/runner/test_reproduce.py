@@ -86,7 +86,7 @@ def test_an_execution_that_cannot_be_reproduced_is_refused_with_a_reason(
     assert (nowhere.exit_code, "there is no store at" in nowhere.stderr) == (2, True)
     (tmp_path / "store").mkdir()
     unknown = ask("reproduce", "x1", "--store", tmp_path / "store")
-    assert (unknown.exit_code, "knows no execution x1" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "has no execution or experiment x1" in unknown.stderr) == (2, True)
     store = Store(tmp_path / "store")
     old = synthetic.execution(synthetic.plan().model_copy(update={"steps": {}}))
     synthetic.finish(store, old, synthetic.PLAIN)

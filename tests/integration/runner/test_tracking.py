@@ -7,15 +7,17 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runner.history import run_metrics
 from runner.lib import process_tree
-from runner.publish import wandb_upload
+from runner.publish import wandb_live, wandb_upload
 from runner.schema import record
 from tests import stub_trainer
 from tests.integration.runner.test_drive import Life
@@ -132,6 +134,7 @@ def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believ
     run = record.require(life.store, path, record.Run)
     scored = run.model_copy(update={"validation": ((2, 9.75, None), (4, 9.5, 0.1))})
     life.store.local(f"records/{path}.json").write_bytes(scored.canonical())
+    life.restart()  # a store remembers what it has read
     there, troubles = wandb_upload.upload(
         life.store, life.execution.id, {**ENVIRONMENT, "WANDB_BASE_URL": server.url}
     )
@@ -177,6 +180,44 @@ def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believ
     assert config["data"]["train_sha256"] == plan.data.train_sha256
     files = {path for path, _ in server.told if path.startswith("/uploaded")}
     assert files == {"/uploaded/config.yaml", "/uploaded/wandb-summary.json"}
+
+
+def test_w_and_b_gets_figures_while_runs_train_and_the_lab_notes_where_it_shows_them(
+    tmp_path: Path, server: Server
+) -> None:
+    life = Life(tmp_path, StubRay(pace=1), seeds=(0,))
+    x = life.execution.id
+    environment = {**ENVIRONMENT, "WANDB_BASE_URL": server.url}
+
+    def steps(run: str) -> list[int]:
+        return [line["_step"] for line in server.stream(f"{x}.{run}", "wandb-history.jsonl")]
+
+    with wandb_live.Streams(life.store, environment) as streams:
+        streams.look(x)  # nothing has begun
+        life.until(lambda _: len(run_metrics.of_step(life.store, step(life)).lines) == 2)
+        streams.look(x)
+        wait(lambda: steps("slow.s0") == [1, 2])
+        assert not life.turn().result, "it still runs"
+        life.to_the_end()
+        streams.look(x)
+        streams.close(x)
+    assert steps("slow.s0") == steps("fast.s0") == [1, 2, 3, 4]
+    assert wandb_live.address(life.store, x) == f"{server.url}/us/regatta/groups/{x}"
+    assert server.run(f"{x}.fast.s0")["groupName"] == x
+    # At the end each run is uploaded whole, over what is there.
+    assert wandb_upload.upload(life.store, x, environment) == (["fast.s0", "slow.s0"], [])
+
+
+def step(life: Life) -> record.PlannedStep:
+    plan = life.execution.plan
+    return plan.steps[plan.trained()["slow", 0]]
+
+
+def wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not until():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_key_that_w_and_b_refuses_is_no_upload(life: Life, server: Server) -> None:
@@ -227,7 +268,7 @@ def test_the_wandb_writer_has_no_key_no_network_and_leaves_no_files(
         assert list(Path(scratch).iterdir()) == []
     names = {"PATH", "LANG", "LC_CTYPE", "HOME", "PWD", "TMPDIR", "WANDB_ERROR_REPORTING"}
     environment = json.loads(seen.read_text())
-    assert environment.keys() <= names | {"WANDB_DIR", "WANDB_MODE"}
+    assert environment.keys() <= names | {"WANDB_DIR", "WANDB_MODE", "WANDB_PROJECT"}
     assert CANARY not in seen.read_text()
     assert list(home.iterdir()) == []
     assert set(process_tree.descendants(os.getpid())) == before

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from runner.cli import local_run, main
 from runner.execution import local_ray
 from runner.lib import process_tree
-from runner.publish import uploads, wandb_upload
+from runner.publish import uploads, wandb_live, wandb_upload
 from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic
@@ -29,11 +29,10 @@ X = synthetic.execution(PLAN).id
 
 # Leaves files where W&B would.
 WRITING = """
-import os, sys
+import json, os, sys
 from pathlib import Path
-store, execution, *runs = sys.argv[1:]
-for run in runs:
-    name = f"{execution}.{run}"
+lines = map(json.loads, Path(sys.argv[1]).read_text().splitlines())
+for name in [line["open"] for line in lines if "open" in line]:
     file = Path(os.environ["WANDB_DIR"]) / f"wandb/offline-run-{name}" / f"run-{name}.wandb"
     file.parent.mkdir(parents=True)
     file.touch()
@@ -189,10 +188,10 @@ def test_the_bot_uploads_what_is_over_and_tries_again_later(
     monkeypatch.setattr(wandb_upload.upload, "__defaults__", (ENVIRONMENT, stub.command))
     stop = threading.Event()
 
-    wandb_upload.keep_uploading(store, stop)  # without a key it is over at once
+    wandb_live.keep_uploading(store, stop)  # without a key it is over at once
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     stub.does("pass")
-    thread = threading.Thread(target=wandb_upload.keep_uploading, args=(store, stop))
+    thread = threading.Thread(target=wandb_live.keep_uploading, args=(store, stop))
     thread.start()
     try:
         time.sleep(0.3)

@@ -339,7 +339,7 @@ def test_a_plan_that_waited_for_a_seal_is_made_when_the_thread_is_looked_at_agai
 ) -> None:
     issue = lab.preregister(form_body(predictions="- metric: eval/bpb"))
     pull = propose(lab, GOOD)
-    assert "is no sealed preregistration of this repository" in lab.last(pull)
+    assert "is not a sealed preregistration of this repository" in lab.last(pull)
     lab.sandbox.edit_issue("ada", issue, body=form_body())
     lab.settle()
     assert lab.last(issue).startswith("### Sealed")

@@ -118,7 +118,7 @@ def test_retry_runs_the_plan_once_more_under_an_approval_of_its_own(lab: Lab) ->
         (f"b{first.id}-retry-{grace(lab)}", True)
     ]
     status = next(c for c in lab.comments(pull) if "approved by grace by a button" in c)
-    assert "🏁 Done" in status
+    assert "🏁 This execution has ended" in status
 
 
 def test_retry_is_refused_to_who_may_not_and_after_a_push(lab: Lab) -> None:

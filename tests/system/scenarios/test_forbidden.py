@@ -106,7 +106,7 @@ def test_a_check_run_that_another_app_made_keeps_no_result_back(lab: Lab, messag
     lab.die()
     lab.trainer.pace = None
     turn(lab, 300)
-    assert told(lab, "<summary>Receipt</summary>") == told(lab, "### 🏁 Done") == 1
+    assert told(lab, "<summary>Receipt</summary>") == told(lab, "🏁 This execution has ended") == 1
     assert lab.labels(1) == ["experiment: done"]
     say(lab, "sam", "/status")
     assert told(lab, "| execution | state |") == 1
@@ -136,7 +136,7 @@ def test_results_are_posted_after_a_period_of_404s(lab: Lab) -> None:
     turn(lab, 600)
     lab.sandbox.faults.clear()
     turn(lab, 600)
-    assert told(lab, "<summary>Receipt</summary>") == told(lab, "### 🏁 Done") == 1
+    assert told(lab, "<summary>Receipt</summary>") == told(lab, "🏁 This execution has ended") == 1
     assert told(lab, "erdict", 1) == 1
     assert lab.labels(1) == ["experiment: done"]
     notes = [str(said.get("note", "")) for said in lab.records("said").values()]

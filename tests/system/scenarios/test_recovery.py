@@ -91,7 +91,9 @@ def test_a_last_look_that_github_did_not_take_is_shown_again(
     lab.trainer.pace = None
     lab.settle()
     assert hit
-    assert "### 🏁 Done" in next(body for body in lab.comments(2) if "regatta: status." in body)
+    assert "🏁 This execution has ended" in next(
+        body for body in lab.comments(2) if "regatta: status." in body
+    )
     checks = lab.sandbox.world.checks.values()
     assert {check.conclusion for check in checks} == {"success"}
 

@@ -107,7 +107,7 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
     # The verdict stands by the seal, and says what is not as it was sealed, with the difference.
     execution = executions(lab)[-1]
     for said in (lab.last(issue), lab.last(pull)):
-        assert said.startswith("## ✅ 1 confirmed · ◻️ 1 inconclusive")
+        assert said.startswith("## ✅ `fast` beats `slow` by **")
         assert "by more than 0.05" in said
         assert (
             "**Difference from what was sealed:** the issue was edited once after it was sealed"
@@ -135,7 +135,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     pull = propose(lab, "warm", EXPERIMENT)
     lab.say("grace", pull, "/run")
     (counted,) = executions(lab)
-    assert lab.last(issue).startswith("## ✅ 1 confirmed")
+    assert lab.last(issue).startswith("## ✅ `fast` beats `slow` by **")
     before, _ = calibration(lab)
 
     # The predictions are turned around in the issue, and the same plan is run once more.
@@ -144,7 +144,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     lab.settle()
     lab.say("grace", pull, "/reproduce")
     again = lab.last(issue)
-    assert again.startswith("## Re-run: ✅ 1 confirmed")
+    assert again.startswith("## Re-run: ✅ `fast` beats `slow`")
     assert (
         f"**This does not change the verdict of #{issue}.** Reason: it is a re-run. The execution "
         f"that counts is `{counted}`" in again
@@ -240,7 +240,7 @@ def test_a_prediction_of_what_has_been_measured_already_scores_nothing(lab: Lab)
     assert f"Execution `{looked}` began the same runs before" in lab.last(again)
     lab.say("grace", again, "/run")
     for said in (lab.last(issue), lab.last(again)):
-        assert said.startswith("## Began before the seal: ✅ 1 confirmed")
+        assert said.startswith("## Began before the seal: ✅ `fast` beats")
         assert f"6 of 6 runs began before the seal, in `{looked}`" in said
         assert f"**This does not decide #{issue}.** Reason: its runs began before" in said
     page, twin = calibration(lab)

@@ -3,6 +3,7 @@
 import pytest
 
 from runner.analysis import findings, verdicts
+from runner.schema.metrics import Score
 from tests import synthetic
 
 BEATS = "fast beats slow by 0.800 bits per byte (95 % CI 0.710 to 0.890, 3 seeds)"
@@ -58,3 +59,83 @@ def test_where_neither_side_is_better_none_beats_the_other() -> None:
         "fast minus slow is 0.200 in weights/output_norm (95 % CI 0.157 to 0.243, 3 seeds); "
         "predicted weights/output_norm of fast minus slow is > 0.1, 80 % sure"
     )
+
+
+# ── Without predictions ──────────────────────────────────────────────────────────────────────
+
+
+def found(**scores: list[float | None]) -> str | None:
+    """What arms with these scores by seed find."""
+    seeds = range(len(next(iter(scores.values()))))
+    plan = synthetic.plan(arms={arm: synthetic.planned_arm() for arm in scores}, seeds=seeds)
+    runs = [synthetic.run(plan, arm, n, of[n]) for arm, of in scores.items() for n in seeds]
+    said = findings.best(plan, runs)
+    return said and findings.plain(said)
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ({"a": [None, None]}, None),
+        (
+            {"a": [2.2, 2.3, 2.4]},
+            "a scores 2.30 bits per byte (95 % CI 2.05 to 2.55, 3 seeds)",
+        ),
+        ({"a": [2.2]}, "a scores 2.2000 bits per byte (1 seed, so there is no interval)"),
+        (
+            {"slow": [3.41, 3.47, 3.38], "fast": [2.58, 2.66, 2.62]},
+            BEATS,
+        ),
+        (
+            {"a": [2.0], "b": [2.1]},
+            "a scores 2.0000 bits per byte; b has 2.1000 (1 seed, so there is no interval)",
+        ),
+        (
+            {"a": [2.0, 2.0], "b": [2.1, 2.1], "c": [2.2, 2.2]},
+            "a scores 2.0000 bits per byte; b, the next of 3 arms, has 2.1000 "
+            "(the seed changes no score, so there is no interval)",
+        ),
+        (
+            {"a": [2.0, 2.1], "b": [2.2, None]},
+            "a scores 2.0500 bits per byte; b has 2.2000 "
+            "(not every seed has a score, so there is no interval)",
+        ),
+        (
+            {"a": [2.0, 2.1], "b": [2.1, 2.06]},
+            "No clear difference between a and b: a minus b is −0.03 bits per byte "
+            "(95 % CI −0.92 to 0.86, 2 seeds)",
+        ),
+    ],
+)
+def test_without_predictions_the_two_best_arms_are_compared(
+    scores: dict[str, list[float | None]], said: str | None
+) -> None:
+    assert found(**scores) == said
+
+
+def test_the_two_best_of_several_arms_were_chosen_after_the_run_so_their_interval_is_wider() -> (
+    None
+):
+    a, b = [2.00, 2.05, 2.02, 2.07], [2.10, 2.16, 2.13, 2.15]
+    assert found(a=a, b=b) == "a beats b by 0.100 bits per byte (95 % CI 0.077 to 0.123, 4 seeds)"
+    more = {arm: [3.0, 3.1, 3.2, 3.3] for arm in "cde"}
+    assert found(a=a, b=b, **more) == (
+        "a beats the next of 5 arms, b, by 0.100 bits per byte "
+        "(95 % CI 0.047 to 0.153 for all 10 comparisons, 4 seeds)"
+    )
+
+
+def test_arms_without_bits_per_byte_are_compared_by_the_metric_that_they_have() -> None:
+    plan = synthetic.plan(seeds=[0])
+    scores = {"fast": 0.4, "slow": 0.6}
+    runs = [
+        synthetic.run(plan, arm, 0, None).model_copy(
+            update={
+                "scores": {"weights/norm": Score(value=9.0), "task/cloze/accuracy": Score(value=x)}
+            }
+        )
+        for arm, x in scores.items()
+    ]
+    said = findings.best(plan, runs)
+    assert said
+    assert findings.plain(said).startswith("slow scores 0.6000 in task/cloze/accuracy; fast has")

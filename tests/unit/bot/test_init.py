@@ -80,7 +80,7 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path: Path) ->
 
 @pytest.mark.parametrize("runner", ["x\n    permissions: write-all", "${{ github.actor }}", ""])
 def test_a_runner_that_would_say_more_than_one_value_is_refused(runner: str) -> None:
-    with pytest.raises(init.BadChoice, match="no runner"):
+    with pytest.raises(init.BadChoice, match="not a runner"):
         init.files("actions", runner=runner)
 
 

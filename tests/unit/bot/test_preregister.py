@@ -199,7 +199,7 @@ def test_the_examples_that_are_shown_are_sealed_as_they_stand() -> None:
         (["order: [a, 1]"], "line 3, `order.1`: must be text, not `1`; write"),
         (["order: [a, B]"], "line 3, `order.1`: 'B' can be no arm's name"),
         (["order: [a]"], "line 3, `order`: names 1 of the 2 arms"),
-        (["order: [a, b]", "arm: a"], "line 4, `arm`: cannot stand beside `order`"),
+        (["order: [a, b]", "arm: a"], "line 4, `arm`: does not go with `order`"),
         (["order: [a, b]", 'expect: "< 0"'], "line 4, `expect`: of an `order` it says by how much"),
         (["exponent: [a, b, c, d]", "axis: model_flop", "expect: < 1"], "line 4, `axis`: must be "
          "`model_flops`, `hardware_flops`, `tokens` or `parameters`, not `model_flop`"),

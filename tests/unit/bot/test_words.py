@@ -20,16 +20,19 @@ from bot.messages import (
 from bot.model import escape
 from bot.model.commands import Reading
 from bot.model.keys import Key
+from bot.model.site import Site
 from bot.model.thread import Message, Ran, Said, Thread, ThreadId
 from engine.config.schema import ModelConfig, TrainConfig
 from runner.analysis import verdicts
+from runner.analysis.comparability import scored_on
 from runner.execution import lifecycle
 from runner.execution.progress import Progress, RunProgress
+from runner.history.excerpts import Excerpt
 from runner.lib import format
 from runner.schema import record
 from runner.schema.own_model import OwnModel
 from tests import synthetic
-from tests.rendered import live, unescaped
+from tests.rendered import live
 
 LONGEST = 60_000
 GITHUBS_LONGEST = 65_536
@@ -174,6 +177,7 @@ def everything(word: str) -> dict[str, str]:
         "status": status_comment.status(ran),
         "status of": command_answers.status_of(thread),
         "result": result_comment.result(thread, ran),
+        "result with texts": result_comment.result(thread, done(ran), None, wrote(word)),
         "verdict": result_comment.verdict(thread, ran),
         "verdict with deviations": deviating(thread, word, person),
         "folded": plan_comment.folded(planned, 2),
@@ -181,6 +185,23 @@ def everything(word: str) -> dict[str, str]:
         "once more": once_more(thread, word, person),
         "pushed to": status_comment.status(ran, head="b" * 40),
     }
+
+
+def done(ran: Ran) -> Ran:
+    """The same, had it ended well."""
+    assert ran.result
+    result = ran.result.model_copy(update={"state": "done", "why": "", "verdicts": ()})
+    return replace(ran, life=replace(ran.life, result=result))
+
+
+def wrote(word: str) -> list[Excerpt]:
+    """What own code wrote as its last word: a table, and a text."""
+    cell = word.replace("\n", " ").replace("\r", " ").replace("|", "\\|")
+    return [
+        Excerpt("compare", "table.md", f"| arm | {cell} |\n| --- | ---: |\n| {cell} | 1 |"),
+        Excerpt(word, word, f"{word}\n{word}"),
+        Excerpt("compare", "large.md", None),
+    ]
 
 
 def with_own(plan: record.Plan, word: str) -> record.Plan:
@@ -309,7 +330,13 @@ def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
         "verdict": ["#1", "#2", "#2"],
         "verdict with deviations": [*details("The difference") * 2, "#1", "#2", "#2", "#2", "#2"],
         "result": [*details("Receipt"), picture()],
-        "once more": details("Receipt"),
+        "result with texts": [*details("Receipt"), picture()],
+        "once more": [
+            "<details open><summary>The comparison</summary>",
+            "</details>",
+            *details("Scores and curves of the re-run"),
+            *details("Receipt"),
+        ],
         "folded": [
             "<details><summary>Plan 1, for aaaaaaaaaaaa: replaced by plan 2</summary>",
             *details("The exact configuration"),
@@ -524,7 +551,7 @@ def test_cut_text_links_to_the_whole() -> None:
         url="https://github.com/r/l",
         now=synthetic.START,
         is_pull=True,
-        site="https://lab.example",
+        site=Site("https://lab.example"),
         executions=(ran,),
     )
     page = re.escape("https://lab.example/executions/x0123456789abcdef/")
@@ -546,14 +573,40 @@ def test_comments_link_to_the_site_if_its_address_is_known() -> None:
     ran = ran_of(synthetic.plan(), "words", synthetic.GRACE, failed=False)
     thread = Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True)
     assert "](" not in result_comment.result(thread, ran)
-    site, id = "https://lab.example", ran.execution.id
-    said = result_comment.result(replace(thread, site=site), ran)
-    assert f"[Full result]({site}/executions/{id}/) · [leaderboard]({site}/index.html)" in said
-    assert f"({site}/runs/{id}.fast.s0.html)" in said
+    url, id = "https://lab.example", ran.execution.id
+    said = result_comment.result(replace(thread, site=Site(url)), ran)
+    scored = scored_on(ran.execution.plan)
+    assert scored
+    runs = f"[runs]({url}/executions/{id}/#figures)"
+    board = f"[leaderboard]({url}/boards/{scored.id}.html)"
+    assert f"[Full result]({url}/executions/{id}/) · {runs} · {board}" in said
+    assert f"({url}/runs/{id}.fast.s0.html)" in said
+
+
+def test_who_can_watch_what_runs_is_linked_there_and_others_are_told_a_command() -> None:
+    ran = ran_of(synthetic.plan(), "words", synthetic.GRACE, failed=False)
     running = replace(ran, life=replace(ran.life, result=None))
-    assert f"[Watch live]({site}/live/{id}) · `/cancel` stops it." in status_comment.status(
-        running, site=site
+    live = "https://lab.example/live/x0123456789abcdef"
+    said = status_comment.status(running, site=Site("https://lab.example"))
+    assert f"[Watch live]({live}) · `/status` shows its progress, and `/cancel` stops it." in said
+    assert f"| [`fast.s0`]({live}/fast.s0) | 2 / 16 |" in said
+    tracked = replace(running, tracked="https://wandb.example/us/regatta/groups/x")
+    assert f"[Watch live]({live}) · [W&B]({tracked.tracked}) · `/status`" in status_comment.status(
+        tracked, site=Site("https://lab.example")
     )
+    published = status_comment.status(running, site=Site("https://lab.example", live=False))
+    assert "](" not in published
+    assert "\n`/status` shows its progress, and `/cancel` stops it." in published
+
+
+def test_the_status_of_a_done_execution_is_folded_and_points_to_the_result() -> None:
+    ran = done(ran_of(synthetic.plan(), "words", synthetic.GRACE, failed=False))
+    body = status_comment.status(ran)
+    assert body.startswith(
+        "🏁 This execution has ended after 1 min 11 s. The result is in a newer comment below.\n\n"
+        "<details><summary>How it ran</summary>\n\nexecution `x0123456789abcdef`"
+    )
+    assert body.endswith("</details>")
 
 
 def test_a_run_that_is_only_continued_is_not_scored_and_did_not_fail() -> None:
@@ -566,7 +619,8 @@ def test_a_run_that_is_only_continued_is_not_scored_and_did_not_fail() -> None:
 
 def test_a_reproduction_says_how_each_run_came_out_beside_the_first_time() -> None:
     body = once_more(Thread(ThreadId(1, 2), "r/l", "u", synthetic.START, True), "x", synthetic.ADA)
-    assert "## ◻️ Not comparable: 2 of 6 runs\n\nCompared with `x0123456789abcdef`" in body
+    assert body.startswith("## ◻️ Not comparable: 2 of 6 runs\n\nCompared with `x0123456789abcdef`")
+    assert "<details open><summary>The comparison</summary>" in body
     assert "| `fast.s0` | bit for bit | 2.5000 bits per byte, same parameters |" in body
     assert "| `fast.s1` | not comparable | no score before |" in body
     assert "- jax: another word before, x now" in body
@@ -684,21 +738,29 @@ def test_a_hint_names_each_near_miss_and_what_was_meant() -> None:
     assert "I did nothing." in said
 
 
-def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
+def test_the_first_line_of_a_result_is_what_was_found_in_words() -> None:
     plan = synthetic.plan(
         predictions=[synthetic.prediction(), synthetic.prediction("1 ± 0.1", versus=None)]
     )
     judged = verdicts.judge(plan, {"eval/bpb": synthetic.PLAIN})
     ran = ran_of(plan, "words", synthetic.GRACE, failed=False)
     assert ran.result
-    done = ran.result.model_copy(update={"verdicts": judged, "state": "done", "why": ""})
-    life = lifecycle.Facts(ran.execution, ran.life.attempts, None, None, done)
+    ended = ran.result.model_copy(update={"verdicts": judged, "state": "done", "why": ""})
+    life = lifecycle.Facts(ran.execution, ran.life.attempts, None, None, ended)
+    shown = Ran(life, ran.progress, ran.runs)
     body = result_comment.result(
         Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True),
-        Ran(life, ran.progress, ran.runs),
+        shown,
     )
-    assert body.startswith("## ✅ 1 confirmed · ❌ 1 refuted")
-    assert "(95 % CI 0.710 to 0.890, 3 seeds)" in unescaped(body)
+    found = "beats `slow` by **0.800 bits per byte** (95 % CI 0.710 to 0.890, 3 seeds)"
+    assert body.startswith(
+        f"## ✅ `fast` {found}\n\n**Confirmed.** Predicted: by more than 0.05, "
+        "80\u00a0%\u00a0sure.\n\n❌ **Refuted**: `fast` scores **2.620 bits per byte**"
+    )
+    assert status_comment.title(shown) == (
+        "✅ 1 confirmed · ❌ 1 refuted: fast beats slow by 0.800 bits per byte (95 % CI 0.710 to "
+        "0.890, 3 seeds)"
+    )
 
 
 def foretelling(**changes: object) -> record.PlanRecord:

@@ -94,9 +94,9 @@ def test_each_form_is_a_sentence_about_its_arms(
     ("keys", "at", "why"),
     [
         ({}, "arm", "is missing; name an `arm`"),
-        ({"order": ["a", "b"], "arm": "a"}, "arm", "cannot stand beside `order`"),
-        ({"order": ["a", "b"], "versus": "a"}, "versus", "cannot stand beside `order`"),
-        ({"order": ["a", "b"], "exponent": list("abcd")}, "exponent", "cannot stand beside"),
+        ({"order": ["a", "b"], "arm": "a"}, "arm", "does not go with `order`"),
+        ({"order": ["a", "b"], "versus": "a"}, "versus", "does not go with `order`"),
+        ({"order": ["a", "b"], "exponent": list("abcd")}, "exponent", "does not go with"),
         ({"order": ["a"]}, "order", "names 1 of the 2 arms"),
         ({"order": ["a", "b", "a"]}, "order", "names 'a' twice"),
         ({"order": ["a", "b"], "axis": "tokens"}, "axis", "belongs to an `exponent`"),
@@ -104,7 +104,7 @@ def test_each_form_is_a_sentence_about_its_arms(
         ({"exponent": list("abcd")}, "axis", "is missing; say what C is"),
         ({"arm": "a", "smaller": list("bcd")}, "axis", "is missing; say what C is"),
         ({"arm": "a", "smaller": list("abc"), "axis": "tokens"}, "smaller", "the `arm` itself"),
-        ({"arm": "a", "versus": "e", "smaller": list("bcd")}, "versus", "cannot stand beside"),
+        ({"arm": "a", "versus": "e", "smaller": list("bcd")}, "versus", "does not go with"),
         ({"smaller": list("bcd"), "axis": "tokens"}, "arm", "is missing"),
         ({"order": ["a", "b"], "metric": "weights/output_norm"}, "order", "a metric with a direc"),
         (

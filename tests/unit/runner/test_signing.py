@@ -91,8 +91,8 @@ def better(found: Receipt) -> Receipt:
 
 
 FORGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "cut off": (lambda file: file[:-200], "no JSON"),
-    "not signed at all": (lambda _: b'{"runs": []}', "no file that a lab has signed"),
+    "cut off": (lambda file: file[:-200], "not JSON"),
+    "not signed at all": (lambda _: b'{"runs": []}', "not a file that a lab has signed"),
     "a figure changed": (
         lambda file: changed(
             file, lambda f: f["record"]["runs"]["fast.s0"]["evaluated"].update(bpb=0.1)
@@ -231,7 +231,7 @@ def test_a_record_lies_where_its_kind_lies(
     with monkeypatch.context() as patched:
         patched.setattr(signing, "place", lambda _: "executions/x0/result")
         file = signing.sign(key, true_receipt)
-    with pytest.raises(Forged, match="such a record lies at"):
+    with pytest.raises(Forged, match="such a record is at"):
         signing.verify(file, keys)
 
 
@@ -291,7 +291,7 @@ def test_verify_says_in_the_terminal_what_a_file_is_or_what_is_wrong(
 
 
 NO_KEYS = (
-    "it is no list of public keys, as a lab's site has one; save api/keys.json of the lab's site"
+    "it is not a list of public keys, as a lab's site has one; save api/keys.json of the lab's site"
 )
 
 
@@ -302,8 +302,8 @@ NO_KEYS = (
         (b"[1]", NO_KEYS),
         (b'{"keys": [3]}', NO_KEYS),
         (b'{"keys": [{"id": "a", "ed25519": 5}]}', NO_KEYS),
-        (b"not a word", "it is no JSON: "),
-        (b"\xff\xfe", "it is no JSON: "),
+        (b"not a word", "it is not JSON: "),
+        (b"\xff\xfe", "it is not JSON: "),
         (
             None,
             "cannot be read: Is a directory; save api/keys.json of the lab's site, and name that",

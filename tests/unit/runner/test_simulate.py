@@ -294,7 +294,7 @@ def test_a_run_ends_when_what_was_set_aside_is_spent() -> None:
     late = job("a", seconds=3 * HOUR, expected=HOUR)
     (fate,) = simulate.simulate(alone(late), ONE, policy, Faults()).values()
     assert (fate.state, fate.ended) == ("failed", HOUR)
-    assert fate.why == "what was set aside for it is spent"
+    assert fate.why == "what was reserved for it is spent"
 
 
 def test_preemptions_do_not_depend_on_other_runs() -> None:
