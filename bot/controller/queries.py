@@ -61,6 +61,8 @@ class Asked:
                 return self._github.committers(id.number)
             case ("registration", issue):
                 return self._past.registration(id.repository, issue)
+            case ("positions", execution):
+                return self._past.positions(execution)
             case ("replan", plan):
                 return self._replan(id, plan)
             case ("code", _):

@@ -15,6 +15,7 @@ from bot.model.keys import CommandKey, Key, Via
 from bot.model.policy_file import Policy
 from bot.model.questions import Question, Unknown
 from runner.analysis import verdicts
+from runner.analysis.speedrun_position import Position
 from runner.analysis.which_runs_count import Outcome, Registration
 from runner.execution import lifecycle
 from runner.execution.progress import Progress
@@ -280,6 +281,10 @@ class Thread:
     def registration(self, issue: int) -> Registration | None:
         """All records under a preregistration of this repository."""
         return self._ask("registration", issue)
+
+    def positions(self, execution: str) -> list[Position]:
+        """Where the arms of an ended execution stand on the track that it enters."""
+        return self._ask("positions", execution)
 
     def replan(self, plan: int) -> str | None:
         """The fingerprint that the current lab would give the plan with this number; None if it

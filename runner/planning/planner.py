@@ -137,10 +137,7 @@ def _of_corpus(data: DataConfig, steps: Mapping[str, PlannedStep]) -> PlannedDat
     found = steps["corpus"].config["found"] if "corpus" in steps else {}
     if not found or data.corpus is None:
         return None
-    train, validation = (
-        hashlib.sha256(to_json({"corpus": found, "split": split})).hexdigest()
-        for split in ("train", "validation")
-    )
+    train, validation = (corpora.digest(found, split) for split in ("train", "validation"))
     return PlannedData(
         source=data.corpus,
         tokenizer=data.tokenizer,
@@ -228,7 +225,7 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 def code_folder(plan: Plan) -> str:
     """The folder of the plan's own modules in the store."""
-    return f"code/{plan.code_sha256}"
+    return plan.code_folder
 
 
 def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) -> dict[str, bytes]:

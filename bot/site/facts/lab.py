@@ -10,7 +10,7 @@ from bot.site.base.files import made_from
 from bot.site.facts.entries import Entry, Seal, read_seal
 from bot.site.facts.leaderboard import Group, groups
 from bot.site.facts.memory import Memory
-from runner.analysis import designs, speedrun_ranking, which_runs_count
+from runner.analysis import designs, speedrun_ranking, speedrun_rows, which_runs_count
 from runner.analysis.which_runs_count import Outcome, Registration, Review
 from runner.schema import lab_config, record
 from runner.schema.tracks import Track
@@ -99,7 +99,9 @@ class Lab:
     @property
     def competing(self) -> list[speedrun_ranking.Row]:
         """The speedrun rows of all executions."""
-        return [row for entry in self.entries for row in entry.competing]
+        return speedrun_rows.together(
+            (entry.execution, entry.result, entry.replays) for entry in self.entries if entry.result
+        )
 
     @property
     def counted(self) -> list[record.Verdict]:

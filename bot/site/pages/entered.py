@@ -16,8 +16,7 @@ from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
 from bot.site.facts.memory import listed
 from bot.site.pages.templating import Look
-from runner.analysis import speedrun_file, verdicts
-from runner.analysis import speedrun_rows as judged
+from runner.analysis import speedrun_checks, speedrun_file, verdicts
 from runner.analysis.speedrun_file import Finding
 from runner.analysis.speedrun_ranking import Tier
 from runner.analysis.verdicts import ArmSummary
@@ -147,7 +146,8 @@ def _ours(entry: Entry) -> Iterator[Ours]:
     for run in entry.result.entered if entry.result else ():
         competed[run.arm].append(run)
     for arm, runs in competed.items():
-        figures = [run.evaluated.bpb for run in runs if run.evaluated and not judged.void(run)]
+        good = [run.evaluated for run in runs if not speedrun_checks.of_run(run)]
+        figures = [evaluated.bpb for evaluated in good if evaluated]
         if len(figures) == len(runs):
             yield Ours(
                 name,

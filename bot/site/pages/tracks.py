@@ -17,10 +17,9 @@ from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
 from bot.site.pages.boards import DISQUALIFIED, TIERS, keys_of, scale, whisker
 from bot.site.pages.templating import Look
-from runner.analysis import estimates, speedrun_ranking, verdicts
+from runner.analysis import speedrun_position, speedrun_ranking, verdicts
 from runner.analysis.speedrun_ranking import Ranked, Row
 from runner.analysis.verdicts import ArmSummary
-from runner.lib import format
 from runner.lib.canonical_json import to_json
 from runner.schema.tracks import Track
 
@@ -44,7 +43,7 @@ def point(row: Row) -> Point:
         "parameters": row.parameters,
     }
     seeds = verdicts.summary(list(row.figures), len(row.figures))
-    called, _ = DISQUALIFIED if row.void else TIERS[row.tier]
+    called, _ = DISQUALIFIED if row.failed else TIERS[row.tier]
     return Point(row.title, row.author.name, seeds, called, costs)
 
 
@@ -179,30 +178,12 @@ def competitions(rows: Iterable[Row], tracks: Mapping[str, Track]) -> list[Compe
     return sorted(found, key=lambda one: not one.ranked)
 
 
-def value(track: Track, ranked: Ranked) -> str:
-    """A row's ranked value as text, with its spread over seeds or the interval of its projection; a
-    dash without a rank."""
-    if ranked.value is None:
-        return format.UNKNOWN
-    if track.kind == "target":
-        spread = estimates.deviation(list(ranked.row.cost(track)))
-        words = format.flops(ranked.value) + (f" ± {format.flops(spread)}" if spread else "")
-        return f"{words} {'hardware' if ranked.row.custom else track.cost}"
-    if track.kind == "time":
-        spread = estimates.deviation(list(ranked.row.seconds))
-        return format.duration(ranked.value) + (f" ± {spread:.2g} s" if spread else "")
-    if ranked.interval:
-        low, high = ranked.interval
-        return f"{ranked.value:.4f} ({low:.4f} to {high:.4f})"
-    return str(point(ranked.row).summary)
-
-
 def mean(values: Sequence[float]) -> float | None:
     """Over a row's seeds; None if unknown."""
     return fmean(values) if values else None
 
 
-ROW = {"value": value, "whisker": whisker, "mean": mean}  # for its template
+ROW = {"value": speedrun_position.value, "whisker": whisker, "mean": mean}  # for its template
 
 
 def _twin(found: Sequence[Competition]) -> dict[str, Any]:
@@ -224,5 +205,6 @@ def _row(ranked: Ranked) -> dict[str, Any]:
     row = told.pop("row")
     row["author"] = ranked.row.author.model_dump(mode="json")
     row["at"] = ranked.row.at.isoformat()
-    row["void"] = ranked.row.void or ""  # the JSON's form
+    row["failed"] = str(ranked.row.failed or "")
+    row["shipped"] = ranked.row.shipped and ranked.row.shipped.model_dump(mode="json")
     return told | row

@@ -1,6 +1,7 @@
 """An experiment that competes, from its declaration to its row: what is counted, what is measured
 and what keeps it from a rank."""
 
+import hashlib
 import itertools
 import json
 from collections.abc import Mapping
@@ -141,7 +142,10 @@ def made(
             artifacts.make(*args, by=by, receipt=lambda receipt=receipt: receipt, monotonic=clock)
 
     def score(model: str) -> dict[str, Any]:
-        told: dict[str, Any] = {"bpb": 2.5, "loss": 1.0, "targets": 64, "params_sha256": "a" * 64}
+        told: dict[str, Any] = {"bpb": 2.5 + len(model) / 1e9, "loss": 1.0, "targets": 64}
+        told["params_sha256"] = hashlib.sha256(model.encode()).hexdigest()
+        if model.endswith("seed=1"):
+            told["bpb"] += 1e-6
         if "mine" in model and isolated:
             examined = {"positions": 64, "largest": 0.0, "void": void, "uncounted": ""}
             told["examined"] = examined | {"forward_flops_per_token": forward}
