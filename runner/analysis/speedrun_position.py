@@ -95,6 +95,12 @@ class Position:
         return f"rank {self.ranked.rank} of {self.of}{tied}"
 
 
+def standing(ranked: Iterable[Ranked]) -> Ranked | None:
+    """The record now: the newest of those that were records at their time; None without any."""
+    records = (one for one in ranked if one.record)
+    return max(records, key=lambda one: (one.row.at, one.row.id), default=None)
+
+
 def value(track: Track, ranked: Ranked) -> str:
     """A row's ranked value as text, with its spread over seeds or the interval of its projection; a
     dash without a rank."""

@@ -301,6 +301,22 @@ def _p_value(below: float, errors: Iterable[_Error]) -> float:
     return float(stdtr(whole**2 / sum(shares), -below / math.sqrt(whole)))
 
 
+def to_beat(track: Track, ranked: Ranked) -> float | None:
+    """A mean below which a row with the spread and number of seeds of this one is a record against
+    it; None if it has no rank, or its value is not a mean of seeds."""
+    case = _case(track, ranked.row) if track.kind != "scaling" else None
+    if not isinstance(case, _Case):
+        return None
+    if case.exact:
+        return fmean(case.values)
+    low, high = 0.0, fmean(case.values)  # how far below
+    for _ in range(60):
+        middle = (low + high) / 2
+        lower = replace(case, values=tuple(value - middle for value in case.values))
+        low, high = (low, middle) if _better(track, lower, case) < SURE else (middle, high)
+    return fmean(case.values) - high
+
+
 def _records(track: Track, cases: Sequence[_Case]) -> list[tuple[_Case, Ranked]]:
     """Each row with the record at its time."""
     standing: _Case | None = None

@@ -15,7 +15,7 @@ from runner.store.store import StoreError
 
 # The order of the commands in `regatta --help`.
 PANELS = {
-    "Experiments": ("new", "plan", "run", "show", "ls", "logs", "diff", "graph", "schema"),
+    "Experiments": ("new", "check", "plan", "run", "show", "ls", "logs", "diff", "graph", "schema"),
     "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
     "Data": ("corpus",),
     "Models": ("chat", "export", "import"),
@@ -34,7 +34,8 @@ MEANT = {
     **dict.fromkeys(("compare",), "diff"),
     **dict.fromkeys(("log", "tail", "watch"), "logs"),
     **dict.fromkeys(("create", "add"), "new"),
-    **dict.fromkeys(("check", "validate", "estimate", "cost"), "plan"),
+    **dict.fromkeys(("estimate", "cost"), "plan"),
+    **dict.fromkeys(("validate", "lint", "test"), "check"),
     **dict.fromkeys(("build", "leaderboard", "board"), "site build"),
     **dict.fromkeys(("predict",), "forecast"),
     **dict.fromkeys(("gc", "clean", "prune"), "store gc"),

@@ -217,6 +217,11 @@ def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:
     return found
 
 
+def own_code(plan: Plan, folder: Path) -> dict[str, bytes]:
+    """The experiment's modules that its jobs run, by path."""
+    return _own_code(plan.steps, folder, plan.compiled)
+
+
 def _digest(files: Mapping[str, bytes]) -> str:
     """SHA-256 over names and contents."""
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

@@ -162,7 +162,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     if key:
         signs = key
         yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))
-    yield from listed("scaling.html", lambda: public.files(this, store))
+    yield from listed("scaling.html", lambda: public.files(this))
     yield from listed("delphi.html", lambda: delphi.files(this))
     yield from listed("data", lambda: step_output.files(facts, this, store))
 
@@ -181,7 +181,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     yield from listed("experiments", lambda: experiments.files(facts, these))
     yield from listed("compare.html", lambda: runs.comparison(facts, these))
     yield from listed("forecasts.html", lambda: forecast_page.files(facts, these))
-    yield from listed("speedrun.html", lambda: speedruns.files(facts, these))
+    yield from listed("speedrun.html", lambda: speedruns.files(facts, these, store))
     yield from listed("entries.html", lambda: entered.files(store, facts, these))
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
     yield from listed("leaderboards.html", lambda: boards.files(ranked(), facts, these))

@@ -86,10 +86,12 @@ def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
     made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
     found, names = rows(results_entries.merged(store), facts.entries), {"plain": plain}
     table = Rows("entries", "entries", found, keys, "entry_row.html", names)
-    rules = speedrun_file.RULES
+    rules, checked = speedrun_file.RULES, results_entries.checked(store)
     yield File("api/entries.json", lambda: to_json([_twin(row) for row in found]), made)
     yield from table.files(look.pages, made)
-    yield look.page("entries.html", "entries.html", made, rows=table, rules=rules, **names)
+    yield look.page(
+        "entries.html", "entries.html", made, rows=table, rules=rules, checked=checked, **names
+    )
 
 
 def keys(row: Row) -> dict[str, Any]:
