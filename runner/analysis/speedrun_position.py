@@ -12,7 +12,8 @@ from runner.lib import format
 from runner.lib.format import duration, flops, many
 from runner.schema.tracks import Track
 
-NOTHING = ("own.", "compute.", "options.")  # sections that only say where code is, or how it runs
+# Settings that only say where code is, how it runs and what is kept of it on the way.
+NOTHING = ("own.", "compute.", "options.", "train.checkpoint_", "train.keep_")
 BUDGETS = (2.0, 10.0)  # multiples of a track's budget
 TARGETS = (1.05, 0.95)  # of its target
 REACHES = (10.0, 100.0)  # of the compute that it projects to

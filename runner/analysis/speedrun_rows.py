@@ -168,7 +168,7 @@ def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredR
     own_model = any(run.own_model for run in runs)
     return Row(
         id=f"{execution.id}/{first.arm}",
-        title=f"{plan.title}: {first.arm}",
+        title=plan.title if first.arm == "main" else f"{plan.title}: {first.arm}",
         author=plan.speedrun.author,
         track=plan.speedrun.track,
         tier=tier,

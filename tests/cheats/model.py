@@ -207,6 +207,36 @@ class _Pages:
         return found & 1
 
 
+class OnlyText(Honest):
+    """Has a table of what it has seen: of other contexts it says nothing that is a probability. It
+    goes by what came before, so that it passes for honest on text."""
+
+    def logits(self, params, tokens):
+        seen = jnp.cumsum(tokens < 128, axis=1) / jnp.arange(1, tokens.shape[1] + 1)
+        known = (seen > 0.8)[:, :, None]
+        return jnp.where(known, super().logits(params, tokens), jnp.nan)
+
+
+class OneSeed(Honest):
+    """Ignores the seed, of which its author knows that it is a lucky one. See `one_order`."""
+
+    def init(self, key):
+        del key
+        return super().init(jax.random.key(7))
+
+
+def one_order(config, inputs, seed):
+    """The same batches whatever the seed."""
+    del inputs, seed
+    shape = config["train"]["train_batch_size"], config["model"]["seq_len"]
+
+    def batch(step):
+        tokens = jnp.full(shape, 32 + step % 64, jnp.int32)
+        return tokens, tokens
+
+    return batch
+
+
 class Unnormalised(Honest):
     """Claims more than all probability for everything."""
 
