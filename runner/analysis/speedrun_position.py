@@ -88,6 +88,16 @@ class Position:
         return f"{amount:.4f} bits per byte {side}"
 
     @property
+    def short(self) -> str:
+        """The same as a signed number, negative if it is below; empty if there was no record."""
+        if self.below is None:
+            return ""
+        sign, amount = "−" if self.below > 0 else "+", abs(self.below)
+        if self.track.kind == "target":
+            return sign + flops(amount)
+        return sign + (duration(amount) if self.track.kind == "time" else f"{amount:.4f}")
+
+    @property
     def place(self) -> str:
         """`rank 2 of 7`, `rank 2 of 7, tied with 1 other row`."""
         if self.ranked.rank is None:

@@ -85,10 +85,11 @@ class Track(Terms):
         if self.kind == "budget" and self.seconds:
             return f"the fewest bits per byte after {format.duration(self.seconds)} of training{on}"
         if self.kind == "budget":
-            return f"the fewest bits per byte within {self.budget:g} {flops}{on}"
+            return f"the fewest bits per byte within {format.flops(self.budget)} {flops}{on}"
         if self.kind == "time":
             return f"the shortest training to {self.target:g} bits per byte{on}"
-        return f"the fewest bits per byte that {SIZES} sizes project to {self.at:g} {flops}{on}"
+        reach = f"{format.flops(self.at)} {flops}{on}"
+        return f"the fewest bits per byte that {SIZES} sizes project to {reach}"
 
 
 NEEDS: Mapping[Kind, tuple[str, ...]] = {

@@ -212,7 +212,7 @@ class OnlyText(Honest):
     goes by what came before, so that it passes for honest on text."""
 
     def logits(self, params, tokens):
-        seen = jnp.cumsum(tokens < 128, axis=1) / jnp.arange(1, tokens.shape[1] + 1)
+        seen = (16 + jnp.cumsum(tokens < 128, axis=1)) / jnp.arange(17, tokens.shape[1] + 17)
         known = (seen > 0.8)[:, :, None]
         return jnp.where(known, super().logits(params, tokens), jnp.nan)
 

@@ -14,7 +14,7 @@ from bot.site.charts import frontier_chart
 from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
-from bot.site.pages.boards import DISQUALIFIED, TIERS, keys_of, scale, whisker
+from bot.site.pages.boards import DISQUALIFIED, TIERS, keys_of
 from bot.site.pages.templating import Look
 from runner.analysis import speedrun_checks, speedrun_position, speedrun_ranking, verdicts
 from runner.analysis.speedrun_position import Position
@@ -185,7 +185,6 @@ def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
         boards=found,
         costs=COSTS,
         tiers=[*TIERS.values(), DISQUALIFIED],
-        scale=scale,
         checks=speedrun_checks.CHECKS,
         **ROW,
     )
@@ -214,7 +213,6 @@ def mean(values: Sequence[float]) -> float | None:
 ROW = {
     "p_value": speedrun_position.p_value,
     "value": speedrun_position.value,
-    "whisker": whisker,
     "mean": mean,
 }  # for its template
 
