@@ -148,6 +148,12 @@ def together(
     ]
 
 
+def beside(others: Iterable[Row], rows: Sequence[Row]) -> list[Row]:
+    """Rows with those of another place that are not among them."""
+    known = {row.id for row in rows}
+    return [*rows, *(row for row in others if row.id not in known)]
+
+
 def _with(row: Row, again: Sequence[Row]) -> Row:
     """A row with what its reproductions gave."""
     known = [one for one in again if len(one.figures) == len(row.figures)]

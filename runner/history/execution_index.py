@@ -67,12 +67,14 @@ class _Known:
 class Past:
     """Reads a store's records, and caches them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, others: Iterable[Row] = ()) -> None:
+        """`others`: rows of speedruns that the store has not, see `kept_records.entries`."""
         self._store = store
         self._known: dict[str, _Known] = {}
         self._seen: dict[tuple[str, str], tuple[Seen, ...]] = {}  # of ended ones, by metric
         self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a requested text
         self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
+        self._others = tuple(others)
         self._entered: dict[str, tuple[Execution, Result, tuple[()]]] = {}  # of tracks, likewise
 
     def registration(self, repository: int, issue: int | None) -> Registration | None:
@@ -177,14 +179,14 @@ class Past:
         ]
 
     def competing(self) -> list[Row]:
-        """The rows of all ended executions that enter a track."""
+        """The rows of all ended executions that enter a track, and of the others."""
         self._look()
         for id, known in self._known.items():
             if known.track and id not in self._entered:
                 result = record.read(self._store, f"executions/{id}/result", Result)
                 if result and (execution := self._execution(id)):
                     self._entered[id] = execution, result, ()
-        return speedrun_rows.together(self._entered.values())
+        return speedrun_rows.beside(self._others, speedrun_rows.together(self._entered.values()))
 
     def positions(self, execution: str) -> list[Position]:
         """Where the arms of an ended execution stand on the track that its plan enters."""

@@ -37,6 +37,7 @@ from bot.site.pages import (
 from bot.site.pages import tracks as speedruns
 from bot.site.pages.templating import HERE, MISSING, Look, look
 from bot.site.pages.twins import leaderboard
+from runner.analysis.speedrun_ranking import Row
 from runner.lib.canonical_json import to_json
 from runner.publish import signing
 from runner.publish.signing import Key
@@ -71,13 +72,15 @@ def build(
     remembered: Memory | None = None,
     address: str = "",
     tracks: Mapping[str, Track] | None = None,
+    others: tuple[Row, ...] = (),
 ) -> SiteSummary:
     """Make the folder `out` contain the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests without links. `live`: the bot serves the pages, with current
     executions at `/live/`. `address`: the site's public URL; preview images need it, so without it
-    none are drawn. `tracks`: the lab's (None: the defaults). Callers that build often pass the same
+    none are drawn. `tracks`: the lab's (None: the defaults). `others`: rows of speedruns that the
+    store has not. Callers that build often pass the same
     memory of `out` each time. What cannot be read or drawn is left out; its place and the log say
     so. Raises SiteError if `out` contains something that is no site or `address` is invalid, and
     errors that make the store unreadable.
@@ -88,7 +91,7 @@ def build(
         remembered = remembered or Memory(out)
         key = signing.in_force(store, key)
         shown = look(lab, repository_url, signs=bool(key), live=live, address=address)
-        every = read_lab(store, remembered, tracks)
+        every = read_lab(store, remembered, tracks, others)
         facts, done = _put(every, lambda some: files(some, store, shown, key), remembered, out)
         remembered.keep()
         left = dict(facts.left_out) | done.faults
