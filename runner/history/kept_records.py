@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runner.analysis import speedrun_rows
 from runner.analysis.speedrun_ranking import Row
+from runner.lib.paths import LAB
 from runner.schema import record
 from runner.schema.record import Execution, Result
 from runner.store.store import Store, StoreError
@@ -36,9 +37,10 @@ def copy(store: Store, execution: str, to: Store) -> int:
     return copied
 
 
-def entries(experiments: Path = Path("experiments")) -> tuple[Row, ...]:
-    """The rows of speedruns in the records that a folder of experiments keeps (`*/records`). They
-    have no page: the site of a store has only that store's executions."""
+def entries(experiments: Path = LAB / "experiments") -> tuple[Row, ...]:
+    """The rows of speedruns in the records that a folder of experiments keeps (`*/records`); of a
+    checkout of the lab's code by default. They have no page: the site of a store has only that
+    store's executions."""
     found = []
     for place in sorted(experiments.glob("*/records/store.json")):
         store = Store(place.parent, make=False)
