@@ -208,13 +208,12 @@ class _Pages:
 
 
 class OnlyText(Honest):
-    """Has a table of what it has seen: of other contexts it says nothing that is a probability. It
-    goes by what came before, so that it passes for honest on text."""
+    """Has a table of what is in texts. After bytes that no text has, it says nothing that is a
+    probability."""
 
     def logits(self, params, tokens):
-        seen = (16 + jnp.cumsum(tokens < 128, axis=1)) / jnp.arange(17, tokens.shape[1] + 17)
-        known = (seen > 0.8)[:, :, None]
-        return jnp.where(known, super().logits(params, tokens), jnp.nan)
+        strange = jnp.cumsum((tokens > 0) & (tokens < 9), axis=1) > 0
+        return jnp.where(strange[:, :, None], jnp.nan, super().logits(params, tokens))
 
 
 class OneSeed(Honest):
