@@ -397,6 +397,17 @@ def compete(
     data = of.data.model_copy(
         update={"source": track.data.source, "validation_sha256": track.data.validation_sha256}
     )
+    on = {"source": track.data.source, "sha256": {"train": track.data.train_sha256}}
+    of = of.model_copy(
+        update={
+            "steps": {
+                of_text: step.model_copy(
+                    update={"config": {**step.config, **(on if step.do == "tokenize" else {})}}
+                )
+                for of_text, step in of.steps.items()
+            }
+        }
+    )
     entry = record.Speedrun(track=track.name, author=record.Author(name=author))
     told = {"data": data, "speedrun": entry, "eval": EvalConfig(tokens=track.data.eval_tokens)}
     of = of.model_copy(update=told | ({"arms": {}} if own else {}))  # own code is in no arm

@@ -2,6 +2,7 @@
 
 import base64
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -12,6 +13,7 @@ from bot.github import GitHub
 from bot.model.policy_file import FORM_PATH
 from bot.model.questions import Question
 from bot.model.thread import ThreadId
+from runner.analysis.speedrun_ranking import Row
 from runner.history import excerpts, provenance
 from runner.history.excerpts import Excerpt
 from runner.history.execution_index import Past
@@ -27,11 +29,17 @@ from runner.store.store import Store
 class Asked:
     """Looks up what a rule asks for; changes nothing."""
 
-    def __init__(self, store: Store, github: GitHub, turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        github: GitHub,
+        turns: Turns | None = None,
+        entries: Iterable[Row] = (),
+    ) -> None:
         self._store = store
         self._github = github
         self._turns = turns
-        self._past = Past(store)
+        self._past = Past(store, entries)
         self._lab = LabFiles(github)
         self._declared = Declared(store, github, self._past, self._lab)
         self._ledger = turns.ledger if turns else Ledger(store)
@@ -63,6 +71,8 @@ class Asked:
                 return self._github.committers(id.number)
             case ("registration", issue):
                 return self._past.registration(id.repository, issue)
+            case ("positions", execution):
+                return self._past.positions(execution)
             case ("replan", plan):
                 return self._replan(id, plan)
             case ("excerpts", execution):

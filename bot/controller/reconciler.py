@@ -8,7 +8,7 @@ with something due wakes itself.
 import logging
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +31,7 @@ from bot.rules import execution as rules_execution
 from bot.rules import notices
 from bot.rules.decide import POLL_EVERY, Due, decide
 from bot.telemetry import logs, metrics
+from runner.analysis.speedrun_ranking import Row
 from runner.execution import lifecycle
 from runner.execution.ray_jobs import RayJobs
 from runner.publish import signing
@@ -66,6 +67,7 @@ class Reconciler:
         sweep_every: timedelta | None = None,
         records_branch: bool = False,
         key: signing.Key | None = None,
+        entries: Sequence[Row] = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `cluster`, executions start in the order of `runner.scheduler.queue_order`;
@@ -74,13 +76,14 @@ class Reconciler:
         `site`. `on_records` is called after facts were added, to redraw
         pages. With `sweep_every`, GitHub's lists are searched for missed events, and Ray's for
         unknown jobs. With `records_branch`, the records of finished executions are copied to a
-        branch; with a `key`, signed files, too."""
+        branch; with a `key`, signed files, too. `entries`: rows of speedruns that the store has
+        not, to rank its own among."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
         leases = LeaseWatch(store, monotonic)
         self._observer = Observer(store, github, ray, leases, turns, site, isolation)
-        self._asked = Asked(store, github, turns)
+        self._asked = Asked(store, github, turns, entries)
         self._actor = Actor(store, github, ray)
         self._pace = Pace()
         github.on_write = self._pace.wrote

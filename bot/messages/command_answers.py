@@ -12,6 +12,16 @@ def waits(approval: Approval) -> str:
     return f"**Waiting:** `/run` by {text(approval.by.login)}. {prose(approval.waits)}"
 
 
+def asked(approval: Approval) -> str:
+    """That somebody asks for a reproduction, and how a maintainer approves it."""
+    who = text(approval.by.login)
+    return (
+        f"**Asked:** {who} asks the lab to run this again and to compare the scores. {who} may not "
+        f"approve it. A maintainer can, with the comment:\n\n```\n{approval.asks}\n```\n\nThe lab "
+        "did not start anything."
+    )
+
+
 def refused(answer: Approval | Answered) -> str:
     """That a command was refused, and why."""
     refusal = f"**Not done:** `/{answer.what}` by {text(answer.by.login)}. {prose(answer.why)}"

@@ -10,11 +10,10 @@ import yaml
 from bot.messages import templating
 from bot.messages.templating import MAX_BODY, listed, say
 from bot.model.escape import code, fenced
-from runner.analysis import power
+from runner.analysis import arm_settings, power
+from runner.analysis.arm_settings import Settings
 from runner.lib import format
-from runner.planning import arm_settings
 from runner.planning import cost as planning_cost
-from runner.planning.arm_settings import Settings
 from runner.publish import step_summary
 from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord, Standing
 

@@ -17,6 +17,7 @@ from runner.analysis import (
     verdicts,
     which_runs_count,
 )
+from runner.analysis.speedrun_position import Position
 from runner.analysis.which_runs_count import Registration, Review
 from runner.history import forecasts
 from runner.history.excerpts import Excerpt
@@ -50,6 +51,7 @@ def result(
         finding=answer.of(plan, ran.runs, ran.result),
         excerpts=[one for one in excerpts if one.text][:MAX_EXCERPTS],
         **_under(ran, review),
+        positions=_positions(thread, ran),
         again=_again(thread, ran),
         steps=ends(ran),
         cached=_cached(ran),
@@ -101,6 +103,14 @@ def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
         beside = "Exploratory: "
     deviations = review.deviations(ran.execution.id)
     return {"review": review, "weighed": weighed, "beside": beside, "deviations": deviations}
+
+
+def _positions(thread: Thread, ran: Ran) -> list[Position]:
+    """Where an execution's arms stand on the track that it enters; a reproduction is not an entry
+    of its own."""
+    enters = ran.execution.plan.speedrun and not ran.execution.reproduces
+    done = ran.result and ran.result.state in ("done", "failed")
+    return thread.positions(ran.execution.id) if enters and done else []
 
 
 def _cached(ran: Ran) -> str | None:

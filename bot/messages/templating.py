@@ -15,7 +15,7 @@ import jinja2
 from bot.model.escape import code, fenced, prose, text
 from bot.model.site import Site
 from bot.model.thread import Ran
-from runner.analysis import answer, designs, findings, speedrun_rows
+from runner.analysis import answer, designs, findings, speedrun_position, speedrun_rows
 from runner.history import lost_work
 from runner.lib import format
 from runner.planning import mesh_words, planned_steps, study_words
@@ -145,6 +145,8 @@ def _rest(context: jinja2.runtime.Context, items: Collection[Any], most: int) ->
 _jinja.globals.update(
     rest=_rest,
     foreseen=speedrun_rows.foreseen,
+    of_track=speedrun_position.value,
+    p_value=speedrun_position.p_value,
     sentence=sentence,
     explained=explained,
     judged=judged,
@@ -182,5 +184,6 @@ _jinja.filters.update(
     count=lambda value: OWN if value is None else format.count(value),
     percent=format.percent,
     sure=format.sure,
+    size=format.size,
     status=step_summary.status,
 )

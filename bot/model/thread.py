@@ -16,6 +16,7 @@ from bot.model.policy_file import Policy
 from bot.model.questions import Question, Unknown
 from bot.model.site import Site
 from runner.analysis import verdicts
+from runner.analysis.speedrun_position import Position
 from runner.analysis.which_runs_count import Outcome, Registration
 from runner.execution import lifecycle
 from runner.execution.progress import Progress
@@ -288,6 +289,10 @@ class Thread:
     def excerpts(self, execution: str) -> tuple[Excerpt, ...]:
         """What the last steps of an execution wrote, if it is text and short."""
         return self._ask("excerpts", execution)
+
+    def positions(self, execution: str) -> list[Position]:
+        """Where the arms of an ended execution stand on the track that it enters."""
+        return self._ask("positions", execution)
 
     def replan(self, plan: int) -> str | None:
         """The fingerprint that the current lab would give the plan with this number; None if it

@@ -26,9 +26,10 @@ def follow(thread: Thread) -> Iterator[Action]:
         elif approval.waits:
             yield Say(Key("waits", str(key)), command_answers.waits(approval))
         else:
-            yield Say(Key("refused", str(key)), command_answers.refused(approval))
+            said = command_answers.asked if approval.asks else command_answers.refused
+            yield Say(Key("refused", str(key)), said(approval))
         if key.comment:
-            yes = approval.approved or approval.waits
+            yes = approval.approved or approval.waits or approval.asks
             yield React(key.comment, "rocket" if yes else "confused")
 
 
@@ -73,7 +74,15 @@ def run(
         found["narrowing"] = None
     if name == "narrow_only":
         found["posts"] = len(thread.plans) + 1
+    if name == "role_allowed" and what == "reproduce" and not _failing_but_for_role(case):
+        found["asks"] = f"/reproduce {before.id}" if before else "/reproduce"
     return word.model_copy(update=found)
+
+
+def _failing_but_for_role(case: Case) -> bool:
+    """Whether somebody who is permitted could not approve it either."""
+    others = (one for one in approval_checks.AT_APPROVAL if one is not approval_checks.role_allowed)
+    return which_plan.failing(others, case) is not None
 
 
 def answer(

@@ -8,6 +8,7 @@ from bot.controller.reconciler import Reconciler
 from bot.github import GitHub
 from bot.setup.settings import Settings
 from runner.execution.ray_jobs import RayAddress, RayJobs
+from runner.history import kept_records
 from runner.scheduler import cluster
 from runner.schema import lab_config
 from runner.store.store import Store
@@ -43,5 +44,6 @@ def reconciler(settings: Settings, store: Store, github: GitHub, **more: Any) ->
         isolation=settings.isolated(),
         sweep_every=catch_up.EVERY,
         records_branch=settings.records_branch,
+        entries=kept_records.entries(),
         **more,
     )

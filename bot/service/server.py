@@ -22,6 +22,7 @@ from bot.site.facts.memory import Memory
 from bot.site.pages.build import build
 from bot.site.pages.templating import look
 from bot.telemetry import logs
+from runner.history import kept_records
 from runner.lib import redact
 from runner.publish import hub, signing, wandb_live
 
@@ -43,6 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
     host = github.url.removesuffix(f"/{github.name}")
     remembered, address = Memory(pages), public(settings.site)
     lab = LabFiles(github)
+    entries = kept_records.entries()
 
     def rebuild() -> None:
         try:
@@ -56,6 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
                 remembered=remembered,
                 address=address,
                 tracks=lab.tracks(),
+                others=entries,
             )
         except Exception:  # pages can be drawn again; experiments must not wait for them
             log.exception("the site could not be built")

@@ -4,7 +4,7 @@ The public schema has one field for quality, named after the text of its leaderb
 lab's figure, and the description says which text it is on.
 """
 
-from runner.analysis import speedrun_file, speedrun_rows
+from runner.analysis import speedrun_checks, speedrun_file, speedrun_rows
 from runner.analysis.speedrun_file import RunInfo
 from runner.lib.format import natural
 from runner.schema.record import EnteredRun, Execution, Result
@@ -37,8 +37,8 @@ def runs(execution: Execution, result: Result | None) -> tuple[list[RunInfo], li
 def _lacking(run: EnteredRun) -> str:
     if run.evaluated is None:
         return run.why or "it has no figure"
-    if words := speedrun_rows.void(run):
-        return words
+    if failed := speedrun_checks.of_run(run):
+        return str(failed)
     wanted = {
         "parameters": run.parameters,
         "model FLOPs": run.model_flops,

@@ -5,7 +5,7 @@ and training losses may differ by `TOLERANCE`. Other outputs of steps have no to
 step whose inputs have other bits cannot be judged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,6 +63,11 @@ def _compare(before: Run, now: Run | None) -> Comparison:
 
 def _named(metric: str) -> str:
     return "" if metric == BPB else f"{metric} "
+
+
+def alike(before: Iterable[float], now: Iterable[float]) -> bool:
+    """Whether scores, seed by seed, are within the tolerance of earlier ones."""
+    return all(_within(*pair) for pair in zip(before, now, strict=True))
 
 
 def _within(before: float, now: float) -> bool:

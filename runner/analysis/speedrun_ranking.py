@@ -23,9 +23,10 @@ from typing import Literal, NamedTuple
 
 from scipy.special import ndtr, stdtr
 
-from runner.analysis import scaling
+from runner.analysis import scaling, speedrun_checks
 from runner.analysis.comparability import Scored
-from runner.schema.record import Author
+from runner.analysis.speedrun_checks import Failed
+from runner.schema.record import Author, Shipped
 from runner.schema.tracks import SIZES, Track
 
 SURE = 0.05  # the p-value below which one row is better than another
@@ -62,10 +63,26 @@ class Row:
     hardware_flops: tuple[float, ...] = ()
     flops_by: str = ""  # how model FLOPs were counted, as text
     price: float | None = None  # US dollars
-    custom: bool = False  # its model is own code
-    void: str | None = None  # why the lab rejects it
+    custom: bool = False  # its training has own code
+    failed: Failed | None = None  # the check that rejects it
+    settings: tuple[tuple[str, str], ...] = ()  # of its model and training
+    code: str = ""  # the folder in the store with its own modules; empty if it has none
+    shipped: Shipped | None = None  # None: not measured
+    trials: int | None = None  # trainings before this entry, as its author says; None: not said
+    searched: int = 0  # trainings of its own search for settings, which the lab ran
+    reproduced: int = 0  # how many times the lab ran it again with the same scores
     notes: tuple[str, ...] = ()  # notes for readers
     page: str = ""  # relative to the site, or a URL
+
+    @property
+    def execution(self) -> str:
+        """The execution that it is of."""
+        return self.id.partition("/")[0]
+
+    @property
+    def arm(self) -> str:
+        """Its arm there."""
+        return self.id.partition("/")[2]
 
     def cost(self, track: Track) -> tuple[float, ...]:
         """The cost of its runs on a track, in FLOPs."""
@@ -85,6 +102,7 @@ class Ranked:
     against: str = ""  # the record at that time
     p_value: float | None = None  # for the hypothesis that it is no better than that one
     why: str = ""
+    check: str = ""  # the one of `speedrun_checks.CHECKS` that says so
 
 
 @dataclass(frozen=True)
@@ -106,7 +124,7 @@ def rank(track: Track, rows: Iterable[Row]) -> list[Ranked]:
         if isinstance(case, _Case):
             cases.append(case)
         else:
-            found.append(Ranked(row[0], why=case))
+            found.append(Ranked(row[0], why=case.words, check=case.check))
     ordered = sorted(cases, key=lambda case: (fmean(case.values), case.row.at, case.row.id))
     # Ranks never decrease in this order, although a row may differ significantly only from distant
     # ones.
@@ -139,82 +157,101 @@ def _united(track: Track, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
     ]
 
 
-def refusal(track: Track, row: Row) -> str | None:
+def refusal(track: Track, row: Row) -> Failed | None:
     """Why a row cannot be compared with others at all; None if it can."""
-    if row.void:
-        return row.void
+    if row.failed:
+        return row.failed
     if not row.figures:
-        return "no run of it has a figure"
+        return Failed("no run of it has a figure")
     if row.scored is None:
-        return "on which text it was scored is not known"
-    if words := other_data(track, row.scored):
-        return words
-    if not row.cost(track) and track.kind != "time":
+        return Failed("on which text it was scored is not known", "data")
+    if failed := other_data(track, row.scored):
+        return failed
+    if failed := speedrun_checks.of_device(track, row.hardware):
+        return failed
+    if not row.cost(track) and track.kind != "time" and not track.seconds:
         measured = "hardware" if row.custom else track.cost
-        return f"its {measured} FLOPs are not known"
-    return None
+        return Failed(f"its {measured} FLOPs are not known")
+    if (track.kind == "time" or track.seconds) and not row.seconds:
+        return Failed("how long it took is not known", "device")
+    return speedrun_checks.of_seeds(track, len(row.figures))
 
 
-def other_data(track: Track, scored: Scored) -> str | None:
+def other_data(track: Track, scored: Scored) -> Failed | None:
     """Why figures on these data do not belong to the track; None if they do."""
     wanted = track.data
+    if wanted.validation_sha256 is None:
+        words = f"this track is on {wanted.source}, which was not fetched in this lab"
+        return Failed(f"{words}; `regatta corpus fetch {wanted.source}` does", "data")
     if scored.validation_sha256 != wanted.validation_sha256:
-        return (
+        return Failed(
             f"it is scored on the text with SHA-256 {scored.validation_sha256[:12]}…, and this "
-            f"track is on {wanted.source}, {wanted.validation_sha256[:12]}…"
+            f"track is on {wanted.source}, {wanted.validation_sha256[:12]}…",
+            "data",
         )
     if (scored.eval_tokens, scored.tokenizer) != (wanted.eval_tokens, wanted.tokenizer):
-        return (
+        return Failed(
             f"it is scored on {scored.eval_tokens:,} tokens ({scored.tokenizer}), and this track "
-            f"is on {wanted.eval_tokens:,} ({wanted.tokenizer})"
+            f"is on {wanted.eval_tokens:,} ({wanted.tokenizer})",
+            "data",
         )
     return None
 
 
-def _case(track: Track, row: Row, *others: Row) -> _Case | str:
+def _case(track: Track, row: Row, *others: Row) -> _Case | Failed:
     """The compared values of a row, or why there are none."""
     for one in (row, *others):
-        if words := refusal(track, one):
-            return words if one is row else f"{one.title}: {words}"
+        if failed := refusal(track, one):
+            other = "" if one is row else f"{one.title}: "
+            return failed._replace(words=other + failed.words)
     quality, cost = fmean(row.figures), row.cost(track)
     if track.kind in ("target", "time") and quality > (track.target or 0):
-        return f"its {quality:.4f} bits per byte do not reach {track.target:g}"
+        return Failed(f"its {quality:.4f} bits per byte do not reach {track.target:g}")
     if track.kind == "target":
         return _Case(row, cost, exact=track.cost == "model" and not row.custom)
     if track.kind == "budget":
-        if (dearest := max(cost)) > (track.budget or 0):
-            return f"a run of it costs {dearest:.4g} FLOPs, and the budget is {track.budget:.4g}"
+        if words := _dearer(track, row, cost):
+            return Failed(words)
         return _Case(row, row.figures, exact=False)
     if track.kind == "time":
         return _timed(track, row)
     return _projected(track, (row, *others))
 
 
-def _timed(track: Track, row: Row) -> _Case | str:
-    if row.hardware != str(track.hardware):
-        return f"it ran on {row.hardware or 'unknown hardware'}, and this track on {track.hardware}"
-    if not row.seconds:
-        return "how long it took is not known"
+def _dearer(track: Track, row: Row, cost: Sequence[float]) -> str | None:
+    """Whether a run is beyond its track's budget, as a clause; None if none is."""
+    if track.seconds:
+        if (longest := max(row.seconds)) > track.seconds:
+            return f"a run of it took {longest:.4g} s, and the budget is {track.seconds:g} s"
+    elif (dearest := max(cost)) > (track.budget or 0):
+        return f"a run of it costs {dearest:.4g} FLOPs, and the budget is {track.budget:.4g}"
+    return None
+
+
+def _timed(track: Track, row: Row) -> _Case | Failed:
     if len(row.figures) < 2:
-        return "one seed reaches a target by luck too; this track takes two or more"
+        words = "one seed reaches a target by luck too; this track takes two or more"
+        return Failed(words, "seeds")
     below = (track.target or 0.0) - fmean(row.figures)
     p = _p_value(below, [_error(row.figures, track.spread, row.custom)])
     if p >= SURE:
-        return f"that its seeds reach {track.target:g} on average has p = {p:.2g}, not below {SURE}"
+        words = f"that its seeds reach {track.target:g} on average has p = {p:.2g}"
+        return Failed(f"{words}, not below {SURE}")
     return _Case(row, row.seconds, exact=False)
 
 
-def _projected(track: Track, rows: Sequence[Row]) -> _Case | str:
+def _projected(track: Track, rows: Sequence[Row]) -> _Case | Failed:
     points = [(fmean(row.cost(track)), fmean(row.figures)) for row in rows]
     at = track.at or 0.0
     if len({cost for cost, _ in points}) < SIZES:
-        return f"a projection takes {SIZES} sizes, and here are {len(points)}"
+        return Failed(f"a projection takes {SIZES} sizes, and here are {len(points)}")
     if (largest := max(cost for cost, _ in points)) > at:
-        return f"its largest size takes {largest:.4g} FLOPs, more than is projected to, {at:.4g}"
+        words = f"its largest size takes {largest:.4g} FLOPs, more than is projected to"
+        return Failed(f"{words}, {at:.4g}")
     try:
         found = scaling.forecast(points, at)
     except scaling.Refused as error:
-        return str(error)
+        return Failed(str(error))
     return _Case(rows[0], (found.loss,), exact=False, forecast=found)
 
 
@@ -262,6 +299,22 @@ def _p_value(below: float, errors: Iterable[_Error]) -> float:
     if len(shares) < len(parts):
         return float(ndtr(-below / math.sqrt(whole)))
     return float(stdtr(whole**2 / sum(shares), -below / math.sqrt(whole)))
+
+
+def to_beat(track: Track, ranked: Ranked) -> float | None:
+    """A mean below which a row with the spread and number of seeds of this one is a record against
+    it; None if it has no rank, or its value is not a mean of seeds."""
+    case = _case(track, ranked.row) if track.kind != "scaling" else None
+    if not isinstance(case, _Case):
+        return None
+    if case.exact:
+        return fmean(case.values)
+    low, high = 0.0, fmean(case.values)  # how far below
+    for _ in range(60):
+        middle = (low + high) / 2
+        lower = replace(case, values=tuple(value - middle for value in case.values))
+        low, high = (low, middle) if _better(track, lower, case) < SURE else (middle, high)
+    return fmean(case.values) - high
 
 
 def _records(track: Track, cases: Sequence[_Case]) -> list[tuple[_Case, Ranked]]:

@@ -6,12 +6,15 @@ ranked by the hardware FLOPs that were measured from outside.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from runner.analysis import run_comparison, speedrun_ranking
+from runner.analysis import arm_settings, run_comparison, speedrun_checks, speedrun_ranking
 from runner.analysis.comparability import Scored, scored_on
+from runner.analysis.speedrun_checks import Failed
 from runner.analysis.speedrun_ranking import Row, Tier
 from runner.schema.record import EnteredRun, Execution, Plan, PlannedStep, Replayed, Result
+from runner.schema.tracks import Track
 
 BY_FORMULA = "by formula"
 BY_TRACE = "3 × the traced forward pass that was scored × tokens, as the model's own process says"
@@ -51,20 +54,50 @@ def foreseen(plan: Plan) -> tuple[str, ...]:
     if track is None:
         return (f"There is no track `{plan.speedrun.track}`.",)
     said = [f"This enters the track `{track.name}` for {author.name}{of}: {track.sentence}."]
-    scored = on(plan)
-    why = (
-        speedrun_ranking.other_data(track, scored)
-        if scored
-        else "the plan does not say on which text it is scored"
-    )
-    if why:
-        said.append(f"It would not be ranked: {why}.")
-    if plan.own_code():
+    said += [f"It would not be ranked: {failed}." for failed in refused(plan)]
+    if plan.own_code() and not track.seconds and track.kind != "time":
         said.append(
             "The track ranks own code by hardware FLOPs: wall time × devices × their peak. The lab "
             "measures the time."
         )
     return tuple(said)
+
+
+def refused(plan: Plan) -> tuple[Failed, ...]:
+    """Everything that will keep a plan's entry from a rank, as far as it is known before it runs;
+    nothing for a plan that enters no track."""
+    if (track := plan.enters) is None:
+        return ()
+    scored = on(plan)
+    unknown = Failed("the plan does not say on which text it is scored", "data")
+    here = plan.resources
+    found = (
+        speedrun_ranking.other_data(track, scored) if scored else unknown,
+        speedrun_checks.of_plan(track, plan),
+        speedrun_checks.of_device(track, f"{here.count} × {here.kind}"),
+        *_too_dear(track, plan),
+        *{speedrun_checks.of_seeds(track, seeds) for seeds in _seeds(plan).values()},
+    )
+    return tuple(filter(None, found))
+
+
+def _seeds(plan: Plan) -> dict[str, int]:
+    """How many seeds each arm has."""
+    found: dict[str, int] = {}
+    for arm, _ in plan.trained():
+        found[arm] = found.get(arm, 0) + 1
+    return found
+
+
+def _too_dear(track: Track, plan: Plan) -> Iterable[Failed]:
+    """Arms that cost more than the budget in FLOPs, where a formula counts them."""
+    if track.kind != "budget" or not track.budget or track.cost != "model":
+        return
+    for name, arm in plan.arms.items():
+        if arm.own or arm.model_flops is None or arm.model_flops <= track.budget:
+            continue
+        words = f"a run of `{name}` costs {arm.model_flops:.4g} FLOPs, and the budget is "
+        yield Failed(f"{words}{track.budget:.4g}")
 
 
 def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
@@ -86,21 +119,62 @@ def rows(execution: Execution, result: Result, replays: Sequence[Replayed] = ())
     """The rows of an execution that has ended, one per arm."""
     if execution.plan.speedrun is None:
         return []
+    track, plan = execution.plan.enters, execution.plan
+    failed = speedrun_checks.of_plan(track, plan) if track else None
     arms: dict[str, list[EnteredRun]] = {}
     for run in sorted(result.entered, key=lambda run: run.seed):
         arms.setdefault(run.arm, []).append(run)
     tiers = {arm: tier(execution, replays, arm) for arm in arms}
-    return [_row(execution, result.at, tiers[arm], runs) for arm, runs in arms.items()]
+    found = [_row(execution, result.at, tiers[arm], runs) for arm, runs in arms.items()]
+    return [replace(row, failed=failed) for row in found] if failed else found
+
+
+def together(
+    entered: Iterable[tuple[Execution, Result, Sequence[Replayed]]],
+) -> list[Row]:
+    """The rows of a lab's executions. One that reproduced another is not a row of its own: it
+    counts for the row of that one, whose arm's scores it gave again or not."""
+    every = list(entered)
+    again: dict[tuple[str, str], list[Row]] = {}
+    for execution, result, replays in every:
+        if execution.reproduces:
+            for row in rows(execution, result, replays):
+                again.setdefault((execution.reproduces, row.arm), []).append(row)
+    return [
+        _with(row, again.get((execution.id, row.arm), []))
+        for execution, result, replays in every
+        if not execution.reproduces
+        for row in rows(execution, result, replays)
+    ]
+
+
+def beside(others: Iterable[Row], rows: Sequence[Row]) -> list[Row]:
+    """Rows with those of another place that are not among them."""
+    known = {row.id for row in rows}
+    return [*rows, *(row for row in others if row.id not in known)]
+
+
+def _with(row: Row, again: Sequence[Row]) -> Row:
+    """A row with what its reproductions gave."""
+    known = [one for one in again if len(one.figures) == len(row.figures)]
+    same = [one for one in known if run_comparison.alike(row.figures, one.figures)]
+    if len(same) == len(known):
+        return replace(row, reproduced=len(same))
+    other = next(one for one in known if one not in same)
+    words = f"{other.execution} ran it again, and its scores differ"
+    return replace(row, reproduced=len(same), notes=(*row.notes, words))
 
 
 def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredRun]) -> Row:
     plan, first = execution.plan, runs[0]
     assert plan.speedrun
+    settings = arm_settings.settings(plan).get(first.arm, {})
+    search = (step.config["search"] for step in plan.steps.values() if step.do == "tune")
     figures = [run.evaluated.bpb for run in runs if run.evaluated]
     own_model = any(run.own_model for run in runs)
     return Row(
         id=f"{execution.id}/{first.arm}",
-        title=f"{plan.title}: {first.arm}",
+        title=plan.title if first.arm == "main" else f"{plan.title}: {first.arm}",
         author=plan.speedrun.author,
         track=plan.speedrun.track,
         tier=tier,
@@ -117,7 +191,12 @@ def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredR
         flops_by=BY_TRACE if own_model else BY_FORMULA,
         price=first.price,
         custom=any(run.own for run in runs),
-        void=_void(runs),
+        failed=speedrun_checks.of_runs(runs),
+        settings=tuple(arm_settings.flat(settings).items()),
+        code=plan.code_folder if any(run.own for run in runs) else "",
+        shipped=first.shipped,
+        trials=plan.speedrun.trials,
+        searched=sum(one["trials"] * len(one["seeds"]) for one in search),
         notes=tuple(dict.fromkeys((*execution.deviations, *_notes(runs)))),
         page=f"executions/{execution.id}/index.html",
     )
@@ -127,29 +206,6 @@ def _all(runs: Sequence[EnteredRun], key: str) -> tuple[float, ...]:
     """A figure of all runs, or none: with some of them only, their selection could be biased."""
     found = [getattr(run, key) for run in runs]
     return () if None in found else tuple(float(value) for value in found)
-
-
-def void(run: EnteredRun) -> str | None:
-    """Why the figure of a run is rejected; None if it is not, or if there is none."""
-    if run.evaluated is None:
-        return None
-    if run.own and not run.isolated:
-        return "its own code ran without isolation, so that its figures are its own word"
-    if run.void:
-        return run.void
-    if run.own_model and run.evaluated.examined is None:
-        return "its model was not asked again with no more than what comes before"
-    return (run.evaluated.examined.void or None) if run.evaluated.examined else None
-
-
-def _void(runs: Sequence[EnteredRun]) -> str | None:
-    for run in runs:
-        where = f"seed {run.seed}: "
-        if run.evaluated is None:
-            return f"{where}it has no figure ({run.why or 'it did not end'})"
-        if words := void(run):
-            return where + words
-    return None
 
 
 def _notes(runs: Sequence[EnteredRun]) -> list[str]:

@@ -16,7 +16,19 @@ from runner.store.store import StoreError
 
 # The order of the commands in `regatta --help`.
 PANELS = {
-    "Start": ("new", "plan", "run", "show", "ls", "logs", "diff", "graph", "demo", "sandbox"),
+    "Start": (
+        "new",
+        "check",
+        "plan",
+        "run",
+        "show",
+        "ls",
+        "logs",
+        "diff",
+        "graph",
+        "demo",
+        "sandbox",
+    ),
     "Experiments": ("forecast", "compile", "alias", "schema", "corpus", "label"),
     "Models": ("chat", "export", "import"),
     "Site": ("site", "results", "wandb"),
@@ -35,7 +47,8 @@ MEANT = {
     **dict.fromkeys(("compare",), "diff"),
     **dict.fromkeys(("log", "tail", "watch"), "logs"),
     **dict.fromkeys(("create", "add"), "new"),
-    **dict.fromkeys(("check", "validate", "estimate", "cost"), "plan"),
+    **dict.fromkeys(("estimate", "cost"), "plan"),
+    **dict.fromkeys(("validate", "lint", "test"), "check"),
     **dict.fromkeys(("build", "leaderboard", "board"), "site build"),
     **dict.fromkeys(("predict",), "forecast"),
     **dict.fromkeys(("gc", "clean", "prune"), "store gc"),

@@ -16,6 +16,7 @@ from rich.text import Text
 from engine.config.schema import ComputeConfig
 from runner.analysis import power
 from runner.cli import (
+    check,
     compile_check,
     corpus,
     execution_view,
@@ -62,7 +63,19 @@ app = App(
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
-for module in (forecast, label, logs, new, replay, reproduce, results, schema, simulate, verify):
+for module in (
+    check,
+    forecast,
+    label,
+    logs,
+    new,
+    replay,
+    reproduce,
+    results,
+    schema,
+    simulate,
+    verify,
+):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.command("export")(models.export_model)
 app.command("import")(models.import_model)

@@ -8,6 +8,7 @@ import typer
 
 from runner.cli.ending import remark, stop
 from runner.lib.problems import near
+from runner.planning import track_starter
 from runner.schema import lab_config
 from runner.spec import json_schema
 from runner.spec.declaration import FILE_NAME, STARTERS
@@ -23,6 +24,9 @@ def starters() -> list[str]:
 
 def command(
     name: Annotated[str, typer.Argument(help="What the experiment's folder is called.")],
+    track: Annotated[
+        str | None, typer.Argument(help="With --from speedrun: the track to enter.")
+    ] = None,
     starter: Annotated[
         str, typer.Option("--from", help=f"What to begin with: {', '.join(starters())}.")
     ] = "plain",
@@ -31,7 +35,7 @@ def command(
     ),
 ) -> None:
     """Write a first experiment: `plain` without code, `hackable` with a model to edit, `datashop`
-    with a text to choose from."""
+    with a text to choose from, `speedrun` for a track of the lab."""
     known = starters()
     if starter not in known:
         *but_last, last = (f"`{one}`" for one in known)
@@ -41,7 +45,7 @@ def command(
         better = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:80]
         words = f"; how about `{better}`?" if better else ""
         stop(f"`{name}` is not a valid name; use a–z, 0–9, `_` and `-`{words}")
-    folder = under / name
+    folder, written = under / name, _of_track(track, starter, under)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -50,10 +54,26 @@ def command(
         stop(f"{folder} cannot be made: {error}")
     for path in sorted((STARTERS / starter).iterdir()):
         if path.is_file():
-            text = path.read_text(encoding="utf-8").replace(STANDS_FOR, folder.as_posix())
+            text = written.get(path.name) or path.read_text(encoding="utf-8")
+            text = text.replace(STANDS_FOR, folder.as_posix())
             (folder / path.name).write_text(text, encoding="utf-8")
             print(folder / path.name)
     if not (schema := under / json_schema.NAME).exists():  # the file's first line names it
         schema.write_text(json_schema.text(lab_config.find(under)), encoding="utf-8")
         print(schema)
-    remark(f"next: regatta plan {folder}, then regatta run {folder}")
+    first = "check" if starter == track_starter.STARTER else "plan"
+    remark(f"next: regatta {first} {folder}, then regatta run {folder}")
+
+
+def _of_track(track: str | None, starter: str, under: Path) -> dict[str, str]:
+    """{file: its text} of a starter that is for the track; empty if none is named."""
+    if track is None:
+        return {}
+    if starter != track_starter.STARTER:
+        words = "write it, or leave the track out"
+        stop(f"the track `{track}` goes with `--from {track_starter.STARTER}`; {words}")
+    lab = lab_config.find(under)
+    if track not in lab.tracks:
+        words = "\n".join(f"  {name}: {one.title}" for name, one in lab.tracks.items())
+        stop(f"there is no track `{track}`{near(track, lab.tracks)}; there are:\n{words}")
+    return {FILE_NAME: track_starter.text(lab.tracks[track], lab.devices)}

@@ -14,7 +14,7 @@ from rich.text import Text
 from engine.config import memory
 from engine.config.flops import parameters
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
-from runner.analysis import findings, promotion, speedrun_rows
+from runner.analysis import arm_settings, findings, promotion, speedrun_rows
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.cli import execution_view
 from runner.cli.tables import add, table
@@ -24,8 +24,8 @@ from runner.execution.progress import RunProgress
 from runner.history import lost_work
 from runner.history.overhead import Overhead
 from runner.lib.format import UNKNOWN, between, count, duration, flops, flow, many, percent
-from runner.planning import arm_settings, limits, mesh_words, study_words
 from runner.planning import cost as planning_cost
+from runner.planning import limits, mesh_words, study_words
 from runner.planning.compile_check import Check
 from runner.schema import record
 from runner.schema.devices import Slice

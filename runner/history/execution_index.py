@@ -11,13 +11,24 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from engine.config.schema import TrainConfig
-from runner.analysis import designs, power, verdicts, which_runs_count
+from runner.analysis import (
+    designs,
+    power,
+    speedrun_position,
+    speedrun_rows,
+    verdicts,
+    which_runs_count,
+)
 from runner.analysis.comparability import measured_on, scored_on
 from runner.analysis.forecast import Point, design_of, points_of
 from runner.analysis.power import Seen
+from runner.analysis.speedrun_position import Position
+from runner.analysis.speedrun_ranking import Row
 from runner.analysis.which_runs_count import Outcome, Registration
+from runner.history import own_modules
 from runner.lib.untrusted_files import printable
 from runner.schema import record
 from runner.schema.metrics import BPB
@@ -29,6 +40,7 @@ from runner.schema.record import (
     Plan,
     Prediction,
     Preregistration,
+    Result,
     Run,
     Spread,
 )
@@ -49,17 +61,21 @@ class _Known:
     scored: tuple[str, int] | None  # digest of the text, number of tokens scored
     runs: frozenset[str]  # by `designs.same_run`
     measured: Mapping[str, str]  # `comparability.measured_on`
+    track: str  # that it enters; empty if it enters none
 
 
 class Past:
     """Reads a store's records, and caches them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, others: Iterable[Row] = ()) -> None:
+        """`others`: rows of speedruns that the store has not, see `kept_records.entries`."""
         self._store = store
         self._known: dict[str, _Known] = {}
         self._seen: dict[tuple[str, str], tuple[Seen, ...]] = {}  # of ended ones, by metric
         self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a requested text
         self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
+        self._others = tuple(others)
+        self._entered: dict[str, tuple[Execution, Result, tuple[()]]] = {}  # of tracks, likewise
 
     def registration(self, repository: int, issue: int | None) -> Registration | None:
         """All records under a preregistration; None if there is none."""
@@ -162,6 +178,29 @@ class Past:
             for one in self._scored_of(id)
         ]
 
+    def competing(self) -> list[Row]:
+        """The rows of all ended executions that enter a track, and of the others."""
+        self._look()
+        for id, known in self._known.items():
+            if known.track and id not in self._entered:
+                result = record.read(self._store, f"executions/{id}/result", Result)
+                if result and (execution := self._execution(id)):
+                    self._entered[id] = execution, result, ()
+        return speedrun_rows.beside(self._others, speedrun_rows.together(self._entered.values()))
+
+    def positions(self, execution: str) -> list[Position]:
+        """Where the arms of an ended execution stand on the track that its plan enters."""
+        found = self._execution(execution)
+        if found is None or (track := found.plan.enters) is None:
+            return []
+        return speedrun_position.positions(
+            track,
+            self.competing(),
+            partial(own_modules.changed_in, self._store),
+            lambda row: row.execution == execution,
+            elsewhere=True,
+        )
+
     def _look(self) -> None:
         for id in record.names(self._store, "executions"):
             if id not in self._known and (found := self._execution(id)):
@@ -170,7 +209,8 @@ class Past:
                 runs = frozenset(designs.same_run(found.plan).values())
                 scored = scored_on(found.plan)
                 text, by_metric = scored.text if scored else None, measured_on(found.plan)
-                self._known[id] = _Known(found.at, asked, text, runs, by_metric)
+                track = found.plan.speedrun.track if found.plan.speedrun else ""
+                self._known[id] = _Known(found.at, asked, text, runs, by_metric, track)
 
     def _execution(self, id: str) -> Execution | None:
         return record.read(self._store, f"executions/{id}/execution", Execution)

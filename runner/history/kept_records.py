@@ -1,8 +1,14 @@
 """The records of an execution as a small store, to keep beside its declaration in a repository."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
+from runner.analysis import speedrun_rows
+from runner.analysis.speedrun_ranking import Row
+from runner.lib.paths import LAB
 from runner.schema import record
+from runner.schema.record import Execution, Result
 from runner.store.store import Store, StoreError
 
 
@@ -29,6 +35,22 @@ def copy(store: Store, execution: str, to: Store) -> int:
             )
         copied += 1
     return copied
+
+
+def entries(experiments: Path = LAB / "experiments") -> tuple[Row, ...]:
+    """The rows of speedruns in the records that a folder of experiments keeps (`*/records`); of a
+    checkout of the lab's code by default. They have no page: the site of a store has only that
+    store's executions."""
+    found = []
+    for place in sorted(experiments.glob("*/records/store.json")):
+        store = Store(place.parent, make=False)
+        for name in record.names(store, "executions"):
+            execution = record.read(store, f"executions/{name}/execution", Execution)
+            if execution is None or execution.plan.speedrun is None:
+                continue
+            if result := record.read(store, f"executions/{name}/result", Result):
+                found.append((execution, result, ()))
+    return tuple(replace(row, page="") for row in speedrun_rows.together(found))
 
 
 def _folders(execution: record.Execution) -> Iterator[str]:

@@ -10,11 +10,19 @@ from collections.abc import Mapping
 
 from engine.config import flops
 from engine.config.schema import BatchSizes, ModelConfig
-from runner.history import step_runs
+from runner.history import own_modules, step_runs
 from runner.lib import bounds
 from runner.schema import record
 from runner.schema.devices import Kind
-from runner.schema.record import EnteredRun, Evaluated, Execution, Plan, PlannedStep, StepEnd
+from runner.schema.record import (
+    EnteredRun,
+    Evaluated,
+    Execution,
+    Plan,
+    PlannedStep,
+    Shipped,
+    StepEnd,
+)
 from runner.store import artifacts
 from runner.store.store import Store
 
@@ -61,9 +69,23 @@ def runs(
                 hardware_flops=hardware,
                 price=price * seconds * count / 3600 if price and seconds else None,
                 measured=measured,
+                shipped=_shipped(store, plan, step, parameters),
             )
         )
     return tuple(found)
+
+
+def _shipped(store: Store, plan: Plan, step: PlannedStep, parameters: int | None) -> Shipped | None:
+    """None if the number of parameters is not known. They are stored as float32."""
+    if parameters is None:
+        return None
+    code = own_modules.of(store, plan.code_folder) if step.own else {}
+    return Shipped(
+        weights=4 * parameters,
+        code=sum(map(len, code.values())),
+        lines=sum(len(own_modules.lines(text)) for text in code.values()),
+        tables=sum(map(own_modules.tables, code.values())),
+    )
 
 
 def _scored_apart(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> bool:

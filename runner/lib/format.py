@@ -90,3 +90,13 @@ def flow(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def size(value: int) -> str:
+    """`0 B`, `1.5 kB`, `12 MB`."""
+    amount, names = float(value), ("B", "kB", "MB", "GB", "TB")
+    for name in names:
+        if amount < 999.5 or name == names[-1]:
+            break
+        amount /= 1000
+    return f"{amount:.3g} {name}"

@@ -137,10 +137,7 @@ def _of_corpus(data: DataConfig, steps: Mapping[str, PlannedStep]) -> PlannedDat
     found = steps["corpus"].config["found"] if "corpus" in steps else {}
     if not found or data.corpus is None:
         return None
-    train, validation = (
-        hashlib.sha256(to_json({"corpus": found, "split": split})).hexdigest()
-        for split in ("train", "validation")
-    )
+    train, validation = (corpora.digest(found, split) for split in ("train", "validation"))
     return PlannedData(
         source=data.corpus,
         tokenizer=data.tokenizer,
@@ -220,6 +217,11 @@ def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:
     return found
 
 
+def own_code(plan: Plan, folder: Path) -> dict[str, bytes]:
+    """The experiment's modules that its jobs run, by path."""
+    return _own_code(plan.steps, folder, plan.compiled)
+
+
 def _digest(files: Mapping[str, bytes]) -> str:
     """SHA-256 over names and contents."""
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -228,7 +230,7 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 def code_folder(plan: Plan) -> str:
     """The folder of the plan's own modules in the store."""
-    return f"code/{plan.code_sha256}"
+    return plan.code_folder
 
 
 def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) -> dict[str, bytes]:

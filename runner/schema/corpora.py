@@ -3,6 +3,7 @@ of each are, how they are read, under which licence, and which documents are hel
 fetches them (`regatta corpus fetch`), because jobs have no network. A plan names a corpus by the
 digest of its files."""
 
+import hashlib
 import re
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from engine.config.fields import refusal
 from runner.lib.base_record import Record, Sha256
 from runner.lib.bounds import Count
+from runner.lib.canonical_json import to_json
 
 NAME = r"[a-z0-9][a-z0-9.+_-]{0,63}@[A-Za-z0-9][A-Za-z0-9.+~:_-]{0,39}"
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
@@ -141,6 +143,12 @@ _PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 def _translated(glob: str) -> str:
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob)
     return "".join(_PARTS.get(part) or re.escape(part) for part in parts)
+
+
+def digest(found: dict[str, Any], split: str) -> str:
+    """What identifies a split of a corpus: over its files, the rules by which they are read, and
+    the split's name. `found`: what a plan keeps of the corpus."""
+    return hashlib.sha256(to_json({"corpus": found, "split": split})).hexdigest()
 
 
 def folder(sha256: str) -> str:

@@ -92,13 +92,13 @@ def parse(files: Mapping[str, bytes]) -> LabConfig:
         devices = _devices(_merged(DEVICES, files))
     except BadExperiment as error:
         wrong += error.problems
-    try:
-        tracks = _tracks(_merged(TRACKS, files), devices)
-    except BadExperiment as error:
-        wrong += error.problems
     named = dict[str, Corpus]()
     try:
         named = _corpora(_merged(CORPORA, files))
+    except BadExperiment as error:
+        wrong += error.problems
+    try:
+        tracks = _tracks(_merged(TRACKS, files), devices, named)
     except BadExperiment as error:
         wrong += error.problems
     if wrong:
@@ -200,16 +200,28 @@ def _senseless_devices(kinds: Mapping[str, _Kind]) -> Said:
         yield ("cpu",), words
 
 
-def _tracks(document: Document, devices: Mapping[str, Kind]) -> dict[str, Track]:
-    """The tracks of a lab with these devices (none: they cannot be read)."""
+def _tracks(
+    document: Document, devices: Mapping[str, Kind], named: Mapping[str, Corpus]
+) -> dict[str, Track]:
+    """The tracks of a lab with these devices (none: they cannot be read) and corpora."""
     complaints = Complaints(document)
     said = complaints.read(_Tracks, document.value).checked or _Tracks()
     complaints.say_all(_senseless_tracks(said, devices))
     complaints.end()
+    data = {name: _identified(one, named) for name, one in said.data.items()}
     return {
-        name: Track(**dict(track) | {"name": name, "data": said.data[track.data]})
+        name: Track(**dict(track) | {"name": name, "data": data[track.data]})
         for name, track in said.tracks.items()
     }
+
+
+def _identified(data: Scored, named: Mapping[str, Corpus]) -> Scored:
+    """A track's data with the digest of its corpus, once that was fetched."""
+    corpus = named.get(data.source)
+    if data.validation_sha256 or corpus is None or corpus.fetched is None:
+        return data
+    found = {**corpus.fetched.model_dump(), **corpus.read()}
+    return data.model_copy(update={"validation_sha256": corpora.digest(found, "validation")})
 
 
 def _senseless_tracks(said: _Tracks, devices: Mapping[str, Kind]) -> Said:
@@ -217,6 +229,16 @@ def _senseless_tracks(said: _Tracks, devices: Mapping[str, Kind]) -> Said:
         if track.data not in said.data:
             words = f"there is no `{track.data}` below `data`; there is {listed(said.data)}"
             yield ("tracks", name, "data"), words + near(track.data, said.data)
+        scored = said.data.get(track.data)
+        if scored and not scored.validation_sha256 and "@" not in scored.source:
+            words = "is missing; `regatta plan NAME --json` shows it under `data`"
+            yield ("data", track.data, "validation_sha256"), words
+        if track.kind == "budget" and (track.budget is None) == (track.seconds is None):
+            words = "a track of kind budget needs either `budget`, in FLOPs, or `seconds`"
+            yield ("tracks", name), words
+        if track.seconds and not track.hardware:
+            words = "`seconds` are compared on one kind of hardware; write `hardware`, too"
+            yield ("tracks", name), words
         for key in NEEDS[track.kind]:
             if getattr(track, key) is None:
                 yield ("tracks", name), f"a track of kind {track.kind} needs `{key}`"

@@ -207,6 +207,35 @@ class _Pages:
         return found & 1
 
 
+class OnlyText(Honest):
+    """Has a table of what is in texts. After bytes that no text has, it says nothing that is a
+    probability."""
+
+    def logits(self, params, tokens):
+        strange = jnp.cumsum((tokens > 0) & (tokens < 9), axis=1) > 0
+        return jnp.where(strange[:, :, None], jnp.nan, super().logits(params, tokens))
+
+
+class OneSeed(Honest):
+    """Ignores the seed, of which its author knows that it is a lucky one. See `one_order`."""
+
+    def init(self, key):
+        del key
+        return super().init(jax.random.key(7))
+
+
+def one_order(config, inputs, seed):
+    """The same batches whatever the seed."""
+    del inputs, seed
+    shape = config["train"]["train_batch_size"], config["model"]["seq_len"]
+
+    def batch(step):
+        tokens = jnp.full(shape, 32 + step % 64, jnp.int32)
+        return tokens, tokens
+
+    return batch
+
+
 class Unnormalised(Honest):
     """Claims more than all probability for everything."""
 

@@ -100,13 +100,6 @@ class Entry(Record):
         return speedrun_rows.tier(self.execution, self.replays, arm)
 
     @property
-    def competing(self) -> list[speedrun_ranking.Row]:
-        """Its rows on its track."""
-        if self.result is None:
-            return []
-        return speedrun_rows.rows(self.execution, self.result, self.replays)
-
-    @property
     def has_figures(self) -> bool:
         """Whether at least one run was scored."""
         return any(figure is not None for figure in self.figures.values())

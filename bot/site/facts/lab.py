@@ -11,7 +11,7 @@ from bot.site.facts.entries import Entry, Seal, read_seal
 from bot.site.facts.leaderboard import Group, groups
 from bot.site.facts.memory import Memory
 from bot.site.facts.reproductions import Again, originals, reproductions
-from runner.analysis import designs, speedrun_ranking, which_runs_count
+from runner.analysis import designs, speedrun_ranking, speedrun_rows, which_runs_count
 from runner.analysis.which_runs_count import Outcome, Registration, Review
 from runner.schema import lab_config, record
 from runner.schema.tracks import Track
@@ -26,6 +26,7 @@ class Lab:
     wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
     repositories: dict[int, str]  # names by id, as far as this store's executions contain them
     tracks: Mapping[str, Track]  # of the lab, by name
+    others: tuple[speedrun_ranking.Row, ...] = ()  # of speedruns, not in this store
     left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with the problem
 
     @property
@@ -93,7 +94,8 @@ class Lab:
         wished = (seal.digest() for seal in self.wishlist)
         left = (f"{id} {why}" for id, why in self.left_out.items())
         tracks = (track.digest() for track in self.tracks.values())
-        return made_from(*map("\n".join, (states, wished, left, tracks)))
+        others = (row.id for row in self.others)
+        return made_from(*map("\n".join, (states, wished, left, tracks, others)))
 
     def without(self, faults: Mapping[str, str]) -> "Lab":
         """The lab without these executions, by id with the problem of each."""
@@ -109,8 +111,10 @@ class Lab:
 
     @property
     def competing(self) -> list[speedrun_ranking.Row]:
-        """The speedrun rows of all executions."""
-        return [row for entry in self.entries for row in entry.competing]
+        """The speedrun rows of all executions, and the others."""
+        ended = [one for one in self.entries if one.result and one.plan.speedrun]
+        mine = ((one.execution, one.result, one.replays) for one in ended if one.result)
+        return speedrun_rows.beside(self.others, speedrun_rows.together(mine))
 
     @property
     def counted(self) -> list[record.Verdict]:
@@ -131,10 +135,13 @@ class Lab:
 
 
 def read_lab(
-    store: Store, remembered: Memory | None = None, tracks: Mapping[str, Track] | None = None
+    store: Store,
+    remembered: Memory | None = None,
+    tracks: Mapping[str, Track] | None = None,
+    others: tuple[speedrun_ranking.Row, ...] = (),
 ) -> Lab:
     """All facts from the records, with the lab's tracks (None: the defaults). Runs come without
-    their curves. Executions with unreadable records are left out."""
+    their curves. Executions with unreadable records are left out. `others`: see `Lab`."""
     seals: dict[tuple[int, int], Seal] = {
         (int(repository), int(issue)): seal
         for repository in record.names(store, "preregistrations")
@@ -164,6 +171,7 @@ def read_lab(
         wishlist=tuple(sorted(wished, key=lambda seal: (seal.at, seal.issue), reverse=True)),
         repositories=repositories,
         tracks=lab_config.defaults().tracks if tracks is None else tracks,
+        others=others,
         left_out=memory.unread,
     )
 

@@ -39,6 +39,7 @@ from bot.site.pages import (
 from bot.site.pages import tracks as speedruns
 from bot.site.pages.templating import HERE, MISSING, Look, look
 from bot.site.pages.twins import leaderboard
+from runner.analysis.speedrun_ranking import Row
 from runner.lib.canonical_json import to_json
 from runner.publish import signing
 from runner.publish.signing import Key
@@ -73,13 +74,15 @@ def build(
     remembered: Memory | None = None,
     address: str = "",
     tracks: Mapping[str, Track] | None = None,
+    others: tuple[Row, ...] = (),
 ) -> SiteSummary:
     """Make the folder `out` contain the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests without links. `live`: the bot serves the pages, with current
     executions at `/live/`. `address`: the site's public URL; preview images need it, so without it
-    none are drawn. `tracks`: the lab's (None: the defaults). Callers that build often pass the same
+    none are drawn. `tracks`: the lab's (None: the defaults). `others`: rows of speedruns that the
+    store has not. Callers that build often pass the same
     memory of `out` each time. What cannot be read or drawn is left out; its place and the log say
     so. Raises SiteError if `out` contains something that is no site or `address` is invalid, and
     errors that make the store unreadable.
@@ -90,7 +93,7 @@ def build(
         remembered = remembered or Memory(out)
         key = signing.in_force(store, key)
         shown = look(lab, repository_url, signs=bool(key), live=live, address=address)
-        every = read_lab(store, remembered, tracks)
+        every = read_lab(store, remembered, tracks, others)
         facts, done = _put(every, lambda some: files(some, store, shown, key), remembered, out)
         remembered.keep()
         left = dict(facts.left_out) | done.faults
@@ -165,7 +168,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     if key:
         signs = key
         yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))
-    yield from listed("scaling.html", lambda: public.files(this, store))
+    yield from listed("scaling.html", lambda: public.files(this))
     yield from listed("delphi.html", lambda: delphi.files(this))
     yield from listed("data", lambda: step_output.files(facts, this, store))
 
@@ -186,7 +189,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     yield from listed("people.html", lambda: members.files(facts, these))
     yield from listed("compare.html", lambda: runs.comparison(facts, these))
     yield from listed("forecasts.html", lambda: forecast_page.files(facts, these))
-    yield from listed("speedrun.html", lambda: speedruns.files(facts, these))
+    yield from listed("speedrun.html", lambda: speedruns.files(facts, these, store))
     yield from listed("entries.html", lambda: entered.files(store, facts, these))
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
     yield from listed("leaderboards.html", lambda: boards.files(ranked(), facts, these))

@@ -16,8 +16,7 @@ from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
 from bot.site.facts.memory import listed
 from bot.site.pages.templating import Look
-from runner.analysis import speedrun_file, verdicts
-from runner.analysis import speedrun_rows as judged
+from runner.analysis import speedrun_checks, speedrun_file, verdicts
 from runner.analysis.speedrun_file import Finding
 from runner.analysis.speedrun_ranking import Tier
 from runner.analysis.verdicts import ArmSummary
@@ -87,10 +86,12 @@ def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
     made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
     found, names = rows(results_entries.merged(store), facts.entries), {"plain": plain}
     table = Rows("entries", "entries", found, keys, "entry_row.html", names)
-    rules = speedrun_file.RULES
+    rules, checked = speedrun_file.RULES, results_entries.checked(store)
     yield File("api/entries.json", lambda: to_json([_twin(row) for row in found]), made)
     yield from table.files(look.pages, made)
-    yield look.page("entries.html", "entries.html", made, rows=table, rules=rules, **names)
+    yield look.page(
+        "entries.html", "entries.html", made, rows=table, rules=rules, checked=checked, **names
+    )
 
 
 def keys(row: Row) -> dict[str, Any]:
@@ -147,7 +148,8 @@ def _ours(entry: Entry) -> Iterator[Ours]:
     for run in entry.result.entered if entry.result else ():
         competed[run.arm].append(run)
     for arm, runs in competed.items():
-        figures = [run.evaluated.bpb for run in runs if run.evaluated and not judged.void(run)]
+        good = [run.evaluated for run in runs if not speedrun_checks.of_run(run)]
+        figures = [evaluated.bpb for evaluated in good if evaluated]
         if len(figures) == len(runs):
             yield Ours(
                 name,

@@ -1,20 +1,17 @@
-"""The pages about other labs' public figures: forecasts of them, and their audit. The audit's page
-also has entries to this lab; otherwise these pages do not depend on the lab's records."""
+"""The pages about other labs' public figures: the rows, forecasts of them, and their audit. They do
+not depend on the lab's records."""
 
 from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
 from bot.site.base.chart import Chart
-from bot.site.base.files import File, made_from
+from bot.site.base.files import File
 from bot.site.charts import scaling_charts
-from bot.site.facts.memory import listed
 from bot.site.pages.templating import Look
 from runner.analysis import public_boards, scaling, speedrun_file
 from runner.analysis.public_boards import Axis
-from runner.history import results_entries
 from runner.lib.canonical_json import to_json
-from runner.store.store import Store
 
 AXES: dict[Axis, tuple[str, str]] = {
     "model_flops": (
@@ -28,19 +25,69 @@ AXES: dict[Axis, tuple[str, str]] = {
     ),
     "model_size": ("Parameters", "C is the number of parameters, whatever the training cost."),
 }
+COMPLAINTS = (  # (where, what, what this lab does about it)
+    (
+        "openai/parameter-golf, pull request 886",
+        "scores of cached n-grams that do not sum to 1; records below 0.5 bits per byte were void",
+        "check probabilities: the lab turns logits into probabilities itself",
+    ),
+    (
+        "openai/parameter-golf",
+        "gates that read ahead in the middle of a name, and targets inside the key of a hash table",
+        "check prefixes: secret positions are asked again without what comes after",
+    ),
+    (
+        "modded-nanogpt, pull request 358",
+        "one seed was used again and again, so that p was too small",
+        "check seeds: each seed has to give another model",
+    ),
+    (
+        "nanochat, pull requests 733 and 807",
+        "the best draw as a headline; over 20 seeds the score was 0.2288 to 0.2497",
+        "check seeds: the track says how many, and the mean over all of them counts",
+    ),
+    (
+        "modded-nanogpt, pull request 360",
+        "a table of 84.6 million rows in a change of 194,000 lines",
+        "the board shows the bytes of weights, code and tables, and the lines that changed",
+    ),
+    (
+        "nanochat",
+        "maintainers cannot run entries again",
+        "the lab trains every entry itself, and anybody may ask for /reproduce",
+    ),
+    (
+        "karpathy/autoresearch, pull request 560",
+        "nobody measured the noise before they believed an improvement",
+        "a record has to be better at p < 0.05, and the board says how much was tried before",
+    ),
+)
 REACH = 0.04  # relative error at the ends of a bar
 
 
-def files(look: Look, store: Store) -> Iterator[File]:
-    """`scaling.html`, `audit.html` and their JSON below `api/`."""
+def files(look: Look) -> Iterator[File]:
+    """`history.html`, `scaling.html`, `audit.html` and their JSON below `api/`."""
     told = look.told
-    entered = made_from(told, *(seen for _, seen in listed(store, "entries")))
+    yield File("api/history.json", lambda: to_json(_rows()), told)
+    yield look.page(
+        "history.html",
+        "history.html",
+        told,
+        source=public_boards.source(),
+        rows=_rows(),
+        complaints=COMPLAINTS,
+    )
     for axis in AXES:
         yield File(f"scaling.{axis}.js", partial(_chart_source, axis), told)
     yield File("api/scaling.json", lambda: to_json({axis: _twin(axis) for axis in AXES}), told)
     yield File("scaling.html", lambda: _scaling(look), told)
     yield File("api/audit.json", lambda: to_json([vars(finding) for finding in _findings()]), told)
-    yield File("audit.html", lambda: _audit(look, store), entered)
+    yield File("audit.html", lambda: _audit(look), told)
+
+
+def _rows() -> list[dict[str, Any]]:
+    """Marin's rows, best first."""
+    return sorted(map(dict, public_boards.rows()), key=lambda row: row[public_boards.QUALITY])
 
 
 @cache
@@ -72,7 +119,7 @@ def _findings() -> list[speedrun_file.Finding]:
     return speedrun_file.audit_rows(public_boards.rows())
 
 
-def _audit(look: Look, store: Store) -> str:
+def _audit(look: Look) -> str:
     findings = _findings()
     return look.render(
         "audit.html",
@@ -82,8 +129,6 @@ def _audit(look: Look, store: Store) -> str:
         impossible=[finding for finding in findings if finding.kind == "impossible"],
         odd=[finding for finding in findings if finding.kind == "odd"],
         rules=speedrun_file.RULES,
-        checked=results_entries.checked(store),
-        plain=results_entries.plain,
     )
 
 

@@ -152,6 +152,7 @@ def _templates(
         cell=cell,
         shell=shlex.quote,
         short=short,
+        size=format.size,
         bpb=lambda value: estimates.figure(value, 4),
         percent=format.percent,
         sure=format.sure,

@@ -1,10 +1,9 @@
 """The speedrun's page: each track with its rows and the frontier of cost and quality. Rows without
 a rank say why."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from statistics import fmean
 from typing import Any, Literal
 
@@ -15,14 +14,16 @@ from bot.site.charts import frontier_chart
 from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
-from bot.site.pages.boards import DISQUALIFIED, TIERS, keys_of, scale, whisker
+from bot.site.pages.boards import DISQUALIFIED, TIERS, keys_of
 from bot.site.pages.templating import Look
-from runner.analysis import estimates, speedrun_ranking, verdicts
+from runner.analysis import speedrun_checks, speedrun_position, speedrun_ranking, verdicts
+from runner.analysis.speedrun_position import Position
 from runner.analysis.speedrun_ranking import Ranked, Row
 from runner.analysis.verdicts import ArmSummary
-from runner.lib import format
+from runner.history import own_modules
 from runner.lib.canonical_json import to_json
 from runner.schema.tracks import Track
+from runner.store.store import Store
 
 COSTS = {  # of one run
     "hardware_flops": "Hardware FLOPs",
@@ -44,7 +45,7 @@ def point(row: Row) -> Point:
         "parameters": row.parameters,
     }
     seeds = verdicts.summary(list(row.figures), len(row.figures))
-    called, _ = DISQUALIFIED if row.void else TIERS[row.tier]
+    called, _ = DISQUALIFIED if row.failed else TIERS[row.tier]
     return Point(row.title, row.author.name, seeds, called, costs)
 
 
@@ -52,11 +53,19 @@ def point(row: Row) -> Point:
 class Line:
     """A row on the page."""
 
-    track: Track
-    ranked: Ranked
+    position: Position
     place: int  # best first, from 1
-    tied: int  # rows that share its rank
     point: Point  # on no frontier if it is not on the track's text, or rejected
+
+    @property
+    def track(self) -> Track:
+        """Its track."""
+        return self.position.track
+
+    @property
+    def ranked(self) -> Ranked:
+        """Its rank, or why it has none."""
+        return self.position.ranked
 
     @property
     def row(self) -> Row:
@@ -74,8 +83,18 @@ class Competition:
     """A track with its rows."""
 
     track: Track
-    ranked: Sequence[Ranked]
+    positions: Sequence[Position]
     entered: Sequence[Row]  # on all tracks
+
+    @property
+    def ranked(self) -> list[Ranked]:
+        """Its rows: the ranked ones, best first, then the others."""
+        return [one.ranked for one in self.positions]
+
+    @property
+    def standing(self) -> Ranked | None:
+        """The record now."""
+        return speedrun_position.standing(self.ranked)
 
     @property
     def id(self) -> str:
@@ -93,11 +112,7 @@ class Competition:
         ]
         for n, placed in zip(kept, frontier.placed([points[n] for n in kept]), strict=True):
             points[n] = placed
-        tied = Counter(one.rank for one in self.ranked)
-        return [
-            Line(self.track, one, n + 1, tied[one.rank], points[n])
-            for n, one in enumerate(self.ranked)
-        ]
+        return [Line(one, n + 1, points[n]) for n, one in enumerate(self.positions)]
 
     @property
     def otherwise(self) -> str | None:
@@ -146,15 +161,18 @@ def keys(line: Line) -> dict[str, Any]:
         "value": line.ranked.value,
         **keys_of(line.point, words),
         **{name: rounded(cost, 9) for name, cost in line.point.costs.items()},
+        "ships": row.shipped and row.shipped.weights + row.shipped.code,
+        "tried": None if row.trials is None else row.trials + row.searched,
         "price": row.price,
         "author": author.name,
         "ranked": "not ranked" if line.ranked.rank is None else "ranked",
     }
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
     """`speedrun.html`, its JSON, and the rows and charts of its tracks."""
-    found, made = competitions(facts.competing, facts.tracks), made_from(look.told, facts.told)
+    made = made_from(look.told, facts.told)
+    found = competitions(facts.competing, facts.tracks, partial(own_modules.changed_in, store))
     yield File("api/speedrun.json", lambda: to_json(_twin(found)), made)
     for one in found:
         if one.ranked:
@@ -167,34 +185,24 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
         boards=found,
         costs=COSTS,
         tiers=[*TIERS.values(), DISQUALIFIED],
-        scale=scale,
+        checks=speedrun_checks.CHECKS,
         **ROW,
     )
 
 
-def competitions(rows: Iterable[Row], tracks: Mapping[str, Track]) -> list[Competition]:
-    """Every track with its rows; those with rows first."""
-    every, known = list(rows), tracks.values()
-    found = [Competition(track, speedrun_ranking.rank(track, every), every) for track in known]
+def competitions(
+    rows: Iterable[Row],
+    tracks: Mapping[str, Track],
+    lines: Callable[[str, str], int] = lambda *_: 0,
+) -> list[Competition]:
+    """Every track with its rows; those with rows first. `lines`: as `speedrun_position.positions`
+    wants it."""
+    every, known, count = list(rows), tracks.values(), cache(lines)
+    found = [
+        Competition(track, speedrun_position.positions(track, every, count), every)
+        for track in known
+    ]
     return sorted(found, key=lambda one: not one.ranked)
-
-
-def value(track: Track, ranked: Ranked) -> str:
-    """A row's ranked value as text, with its spread over seeds or the interval of its projection; a
-    dash without a rank."""
-    if ranked.value is None:
-        return format.UNKNOWN
-    if track.kind == "target":
-        spread = estimates.deviation(list(ranked.row.cost(track)))
-        words = format.flops(ranked.value) + (f" ± {format.flops(spread)}" if spread else "")
-        return f"{words} {'hardware' if ranked.row.custom else track.cost}"
-    if track.kind == "time":
-        spread = estimates.deviation(list(ranked.row.seconds))
-        return format.duration(ranked.value) + (f" ± {spread:.2g} s" if spread else "")
-    if ranked.interval:
-        low, high = ranked.interval
-        return f"{ranked.value:.4f} ({low:.4f} to {high:.4f})"
-    return str(point(ranked.row).summary)
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -202,7 +210,11 @@ def mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-ROW = {"value": value, "whisker": whisker, "mean": mean}  # for its template
+ROW = {
+    "p_value": speedrun_position.p_value,
+    "value": speedrun_position.value,
+    "mean": mean,
+}  # for its template
 
 
 def _twin(found: Sequence[Competition]) -> dict[str, Any]:
@@ -210,7 +222,7 @@ def _twin(found: Sequence[Competition]) -> dict[str, Any]:
         one.track.name: {
             "track": one.track.model_dump(mode="json"),
             "rows": [
-                _row(line.ranked)
+                _row(line.position)
                 | {"front": [name for name, on in line.point.fronts.items() if on]}
                 for line in one.lines
             ],
@@ -219,10 +231,13 @@ def _twin(found: Sequence[Competition]) -> dict[str, Any]:
     }
 
 
-def _row(ranked: Ranked) -> dict[str, Any]:
-    told = asdict(ranked)
+def _row(position: Position) -> dict[str, Any]:
+    ranked = position.ranked
+    told = asdict(ranked) | {"of": position.of, "below": position.below}
+    told["changes"] = position.diff and asdict(position.diff)
     row = told.pop("row")
     row["author"] = ranked.row.author.model_dump(mode="json")
     row["at"] = ranked.row.at.isoformat()
-    row["void"] = ranked.row.void or ""  # the JSON's form
+    row["failed"] = str(ranked.row.failed or "")
+    row["shipped"] = ranked.row.shipped and ranked.row.shipped.model_dump(mode="json")
     return told | row

@@ -76,6 +76,7 @@ from runner.schema.record.results import Lost as Lost
 from runner.schema.record.results import Replayed as Replayed
 from runner.schema.record.results import Result as Result
 from runner.schema.record.results import Run as Run
+from runner.schema.record.results import Shipped as Shipped
 from runner.schema.record.results import Tracked as Tracked
 from runner.schema.record.results import Upload as Upload
 from runner.schema.record.results import Used as Used

@@ -39,6 +39,9 @@ class Approval(Record):
     narrowing: Narrowing | None = None
     waits: str = ""  # what it waits for, if it was permitted and one more person must approve
     besides: tuple[str, ...] = ()  # ids of approvals that waited for this one
+    asks: str = since(
+        ""
+    )  # the comment with which somebody permitted can approve what this asks for
     posts: int | None = since(None)  # the plan to post, if this asks for a new one
 
     @property

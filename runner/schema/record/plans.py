@@ -1,7 +1,7 @@
 """An experiment with all defaults filled in: what will run, and what it costs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -69,6 +69,12 @@ class Speedrun(Record):
 
     track: str = Field(description="the track's name, such as small-cost")
     author: Author = Field(description="who enters")
+    trials: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        default=None,
+        exclude_if=lambda trials: trials is None,  # old records have no such key
+        description="how many trainings came before this entry: what you tried to find it. The "
+        "board shows it",
+    )
 
 
 class PlannedData(Record):
@@ -264,6 +270,11 @@ class Plan(Record):
         have no arms of own code."""
         run = self.steps[step].run(step)
         return run if run and run[0] in self.arms else None
+
+    @property
+    def code_folder(self) -> str:
+        """The folder of its own modules in the store."""
+        return f"code/{self.code_sha256}"
 
     def own_code(self) -> list[str]:
         """The steps that run own code."""

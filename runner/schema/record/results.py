@@ -44,6 +44,15 @@ class Lost(Record):
     price: Size | None  # in US dollars, if the kind has a price
 
 
+class Shipped(Record):
+    """What an entry consists of, in bytes: whoever wants its model has to copy so much."""
+
+    weights: Amount  # of the trained parameters, as they are stored
+    code: Amount = 0  # of its own modules
+    lines: Amount = 0  # of them
+    tables: Amount = 0  # of that code: long literals, which hold numbers or text and no rules
+
+
 class EnteredRun(Record):
     """A run that competes in a speedrun: the lab's figure, and its cost, counted and measured."""
 
@@ -63,6 +72,7 @@ class EnteredRun(Record):
     hardware_flops: Size | None  # seconds × devices × their peak
     price: Size | None = None  # in US dollars
     measured: str = ""  # notes on this measurement
+    shipped: Shipped | None = since(None)
 
 
 class Result(Record):

@@ -4,7 +4,8 @@
 A model that gets a whole window could look at the tokens that it should predict. So it is asked
 again at secret positions, which are drawn after its parameters exist. It gets the window up to that
 position and random tokens after it, so that the batch has the same shape and an honest model
-returns the same bits. A difference above `MOST_APART` voids the score.
+returns the same bits. A difference above `MOST_APART` voids the score. So does an answer to windows
+of random tokens that gives no probabilities: then its logits are a table of some texts.
 
 The lab asks a program that it runs itself (`runner.worker.models.programs`), and asks again in a
 fresh process. A program is a function of parameters and tokens: it has no memory between questions
@@ -28,6 +29,9 @@ from runner.worker.models.trained import Planned
 
 PROBES = 2048  # positions that are asked again
 MOST_APART = 1e-3  # difference of a logit with and without the rest of the window
+NONE = (
+    "on windows of random tokens its logits give no probabilities: one is not a number or infinite"
+)
 T = TypeVar("T")
 
 
@@ -149,7 +153,11 @@ def scored(
         if not made.program:
             return found, (0.0, made.not_exported)
         talk.anew()
-        return found, of_prefixes(talk)
+        worst, where = of_prefixes(talk)
+        random_BS = rng.integers(0, vocab, (rows, length), dtype=np.int32)
+        if worst <= MOST_APART and not _sum_to_one(talk.logits(random_BS)):
+            worst, where = math.inf, NONE
+        return found, (worst, where)
 
     found, (worst, where) = ask.talk(model, folder, rows, made.program, of_both)
     return found, Examined(
@@ -159,6 +167,15 @@ def scored(
         forward_flops_per_token=made.forward_flops_per_token,
         uncounted=made.uncounted[:500],
     )
+
+
+def _sum_to_one(logits_BSV: np.ndarray) -> bool:
+    """Whether each position's logits are those of probabilities: a softmax of them sums to 1."""
+    z_BSV = np.asarray(logits_BSV, np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        p_BSV = np.exp(z_BSV - z_BSV.max(axis=2, keepdims=True))
+        sums_BS = (p_BSV / p_BSV.sum(axis=2, keepdims=True)).sum(axis=2)
+    return bool((np.abs(sums_BS - 1) < MOST_APART).all())  # of nan: no
 
 
 def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Place]:

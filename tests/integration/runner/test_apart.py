@@ -24,6 +24,7 @@ from engine.data.token_store import TokenStore
 from engine.model.decoder import Decoder, Model
 from engine.training.digest import path_of
 from engine.training.evaluate import CannotScore, Evaluation, bits_per_byte
+from runner.analysis import speedrun_checks
 from runner.isolation import bubblewrap
 from runner.lib.own_code_errors import BadOwnCode
 from runner.planning import planner
@@ -152,6 +153,16 @@ def test_a_model_that_looks_ahead_has_no_score_that_counts(
     assert examined.largest > 1
     assert "when it sees the whole window, and" in examined.void
     assert "at position " in examined.void
+    assert speedrun_checks.named(examined.void).check == "prefixes"
+
+
+def test_a_model_that_gives_no_probabilities_on_random_text_is_void(
+    text: TokenStore, tmp_path: Path
+) -> None:
+    folder = trained(tmp_path / "m", "OnlyText")
+    found, examined = scored(here("OnlyText"), planned("OnlyText"), folder, text)
+    assert found.bpb == pytest.approx(deserved(text).bpb, rel=1e-4), "on text it is honest"
+    assert speedrun_checks.named(examined.void).check == "probabilities"
 
 
 @pytest.mark.parametrize("name", ["Honest", "InBfloat16", "Unnormalised"])
@@ -256,6 +267,7 @@ def test_an_isolated_model_that_remembers_in_the_kernels_pages_has_no_score_that
     ask = isolated_ask(tmp_path, "ByPages", code)
     _, examined = scored(ask, planned("ByPages"), trained(tmp_path / "m", "ByPages"), text)
     assert "it cannot be exported" in examined.void
+    assert speedrun_checks.named(examined.void).check == "memory"
 
 
 @isolated

@@ -22,7 +22,11 @@ from tests.cheats import model as cheats
 from tests.decided import decide, one_track
 
 RANKED = ("Honest", "Unnormalised", "Cheap")
-VOID = {"AheadLate": "at position ", "ByFile": "cannot be exported"}  # and those of test_apart
+VOID = {  # the check that says so; others are in test_apart
+    "AheadLate": "prefixes",
+    "ByFile": "memory",
+    "OnlyText": "probabilities",
+}
 DECLARED = """\
 title: Who cheats?
 data: {{source: lab-2026-11}}
@@ -31,6 +35,7 @@ train: {{train_batch_size: 2, num_train_steps: 2, learning_rate: 1.0e-6}}
 eval: {{tokens: 4096}}
 resources: {{kind: cpu}}
 speedrun: {{track: tiny, author: {{name: Ada}}}}
+seeds: {seeds}
 arms:
   plain: {{}}
 {arms}
@@ -57,8 +62,10 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
     """Every arm's row on the track, by its model's name. Raises MakingFailed."""
     folder = tmp_path / "race"
     folder.mkdir()
-    arms = (f'  {name.lower()}: {{own: {{model: "model:{name}"}}}}' for name in models)
-    (folder / "experiment.yaml").write_text(DECLARED.format(arms="\n".join(arms)))
+    same = ', data: "model:one_order"' if models == ("OneSeed",) else ""
+    arms = (f'  {name.lower()}: {{own: {{model: "model:{name}"{same}}}}}' for name in models)
+    seeds = [0, 1] if same else [0]
+    (folder / "experiment.yaml").write_text(DECLARED.format(arms="\n".join(arms), seeds=seeds))
     (folder / "model.py").write_bytes(Path(cheats.__file__).read_bytes())
     store = Store(tmp_path / "store")
     plan = planner.plan_folder(folder, store)
@@ -77,9 +84,9 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
 
 def test_only_honest_models_have_a_rank(tmp_path: Path, tiny: Track) -> None:
     found = raced(tmp_path, tiny, *RANKED, *VOID)
-    for name, words in VOID.items():
+    for name, check in VOID.items():
         assert found[name.lower()].rank is None
-        assert words in found[name.lower()].why
+        assert found[name.lower()].check == check, found[name.lower()].why
     for name in RANKED:
         assert found[name.lower()].rank is not None, found[name.lower()].why
     honest, bold, cheap = (found[x].row for x in ("honest", "unnormalised", "cheap"))
@@ -89,6 +96,12 @@ def test_only_honest_models_have_a_rank(tmp_path: Path, tiny: Track) -> None:
     assert found["plain"].rank == 1
     assert found["plain"].value == found["plain"].row.model_flops[0]
     assert found["plain"].row.tier == "reproduced"
+
+
+def test_seeds_that_change_nothing_are_caught(tmp_path: Path, tiny: Track) -> None:
+    found = raced(tmp_path, tiny, "OneSeed")
+    assert (found["oneseed"].rank, found["oneseed"].check) == (None, "seeds")
+    assert found["plain"].rank == 1
 
 
 def test_a_model_that_always_looks_ahead_has_no_score(tmp_path: Path, tiny: Track) -> None:

@@ -9,8 +9,10 @@ from scipy.stats import ttest_ind
 from engine.data.lab_texts import read_text
 from runner.analysis import speedrun_ranking
 from runner.analysis.comparability import Scored
+from runner.analysis.speedrun_checks import Failed
 from runner.analysis.speedrun_ranking import Ranked, Row
-from runner.schema import lab_config
+from runner.lib.problems import BadExperiment
+from runner.schema import corpora, lab_config, tracks
 from runner.schema.record import Author
 from runner.schema.tracks import Track
 
@@ -25,6 +27,11 @@ BUDGET = Track.model_validate({**BASE, "kind": "budget", "budget": 1e12, "cost":
 TIME = Track.model_validate(
     {**BASE, "kind": "time", "target": 2.0, "hardware": {"kind": "cpu", "count": 1}}
 )
+SECONDS = Track.model_validate(
+    {**BASE, "kind": "budget", "seconds": 60, "hardware": {"kind": "cpu", "count": 1}}
+)
+FIVE = BUDGET.model_copy(update={"seeds": 5})
+UNFETCHED = BUDGET.model_copy(update={"data": tracks.Scored(source="web@1", eval_tokens=9)})
 SCALING = Track.model_validate({**BASE, "kind": "scaling", "at": 1e13, "cost": "model"})
 
 
@@ -56,9 +63,10 @@ def told(track: Track, *rows: Row) -> dict[str, Ranked]:
 def test_the_lab_has_a_track_of_each_kind_on_a_text_that_it_ships() -> None:
     known = lab_config.defaults().tracks
     assert {track.kind for track in known.values()} == {"target", "budget", "time", "scaling"}
-    for track in known.values():
+    for track in (one for one in known.values() if one.data.validation_sha256):
         text = read_text(track.data.source, None)
         assert text.validation_sha256 == track.data.validation_sha256
+        assert text.train_sha256 == track.data.train_sha256
         text.check_lengths(256, track.data.eval_tokens)
 
 
@@ -77,13 +85,19 @@ def test_the_lab_has_a_track_of_each_kind_on_a_text_that_it_ships() -> None:
         (COST, {"figures": (2.1,)}, "its 2.1000 bits per byte do not reach 2"),
         (COST, {"model_flops": ()}, "its model FLOPs are not known"),
         (COST, {"custom": True, "hardware_flops": ()}, "its hardware FLOPs are not known"),
-        (COST, {"void": "it looks ahead"}, "it looks ahead"),
+        (COST, {"failed": Failed("it looks ahead", "prefixes")}, "it looks ahead"),
         (BUDGET, {"model_flops": (2e12,)}, "a run of it costs 2e+12 FLOPs, and the budget"),
         (TIME, {"hardware": "1 × h100"}, "it ran on 1 × h100, and this track on 1 × cpu"),
         (TIME, {"seconds": ()}, "how long it took is not known"),
         (TIME, {"figures": (1.9,)}, "one seed reaches a target by luck too"),
         (TIME, {"figures": (1.8, 2.19)}, "its seeds reach 2 on average has p = 0.49"),
         (SCALING, {}, "a projection takes 4 sizes, and here are 1"),
+        (SECONDS, {"seconds": (59.0, 61.0)}, "a run of it took 61 s, and the budget is 60 s"),
+        (SECONDS, {"hardware": "8 × h100"}, "it ran on 8 × h100, and this track on 1 × cpu"),
+        (SECONDS, {"seconds": ()}, "how long it took is not known"),
+        (FIVE, {}, "it has 2 seeds, and this track takes exactly 5"),
+        (FIVE, {"figures": (1.9,) * 6}, "it has 6 seeds, and this track takes exactly 5"),
+        (UNFETCHED, {}, "which was not fetched in this lab; `regatta corpus fetch web@1` does"),
     ],
 )
 def test_an_unranked_row_says_why(track: Track, change: dict[str, Any], why: str) -> None:
@@ -184,3 +198,37 @@ def test_the_scaling_track_ranks_families_by_what_their_sizes_project() -> None:
     assert best.interval is not None
     assert best.interval[0] < best.value < best.interval[1]
     assert best.row.id == "good/4", "the largest size stands for its family"
+
+
+def test_a_budget_of_seconds_ranks_the_best_of_those_within_it_whatever_they_cost() -> None:
+    quick = row("quick", figures=(1.95, 1.96), seconds=(9.0, 9.0), custom=True, hardware_flops=())
+    found = told(SECONDS, quick, row("good", figures=(1.90, 1.905), seconds=(50.0, 59.0)))
+    assert [(x.row.id, x.rank) for x in found.values()] == [("good", 1), ("quick", 2)]
+
+
+@pytest.mark.parametrize(
+    ("tracks", "words"),
+    [
+        ("x: {kind: budget, data: small, spread: 1}", "needs either `budget`, in FLOPs, or `seco"),
+        (
+            "x: {kind: budget, data: small, budget: 1, seconds: 9, spread: 1}",
+            "needs either `budget`",
+        ),
+        ("x: {kind: budget, data: small, seconds: 9, spread: 1}", "write `hardware`, too"),
+    ],
+)
+def test_a_track_says_one_budget_and_on_what_it_is_measured(tracks: str, words: str) -> None:
+    written = tracks.replace("{", "{title: X, ")
+    with pytest.raises(BadExperiment, match=words):
+        lab_config.parse({lab_config.TRACKS: f"tracks:\n  {written}\n".encode()})
+
+
+def test_a_track_on_a_corpus_is_identified_once_the_corpus_is_fetched() -> None:
+    assert lab_config.defaults().tracks["fineweb-hour"].data.validation_sha256 is None
+    fetched = f"fineweb-edu@10BT: {{fetched: {{sha256: {'a' * 64}, files: 2, bytes: 9}}}}"
+    found = lab_config.parse({lab_config.CORPORA: fetched.encode()})
+    corpus = found.corpora["fineweb-edu@10BT"]
+    assert corpus.fetched
+    kept = {**corpus.fetched.model_dump(), **corpus.read()}
+    track = found.tracks["fineweb-hour"]
+    assert track.data.validation_sha256 == corpora.digest(kept, "validation")

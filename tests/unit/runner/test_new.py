@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from runner.analysis import speedrun_rows
 from runner.cli import new as cli_new
 from runner.cli.main import app
+from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.planning.code_digest import of_lab, reach
+from runner.schema import lab_config
 
 
 def new(*arguments: str) -> tuple[int, str]:
@@ -31,6 +34,30 @@ def test_every_starter_plans_as_it_stands(here: Path, starter: str) -> None:
     assert "regatta run experiments/first " in text
     assert "NAME" not in text
     assert planner.plan_folder(here / "first").cost.runs > 1
+
+
+@pytest.mark.parametrize("track", lab_config.defaults().tracks)
+def test_an_entry_is_written_for_each_track_and_fits_it(here: Path, track: str) -> None:
+    code, said = new("mine", track, "--from", "speedrun")
+    assert code == 0, said
+    assert "regatta check experiments/mine" in said
+    assert [path.name for path in (here / "mine").iterdir()] == ["experiment.yaml"]
+    if track.startswith("fineweb"):
+        with pytest.raises(BadExperiment, match="`regatta corpus fetch fineweb-edu@10BT`"):
+            planner.plan_folder(here / "mine")
+        return
+    plan = planner.plan_folder(here / "mine")
+    assert plan.speedrun
+    assert plan.speedrun.track == track
+    assert speedrun_rows.refused(plan) == ()
+
+
+def test_a_track_is_named_with_its_starter_and_exists(here: Path) -> None:
+    assert "goes with `--from speedrun`" in new("mine", "tiny-budget")[1]
+    code, said = new("mine", "tiny-budged", "--from", "speedrun")
+    assert code == 2
+    assert "did you mean `tiny-budget`?" in said
+    assert not here.exists()
 
 
 def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> None:
@@ -76,8 +103,8 @@ def test_after_another_rule_or_prompt_only_what_depends_on_the_labels_runs_again
     ("arguments", "sentence"),
     [
         (["mine", "--from", "hackble"],
-         "no starter `hackble`; there are `datashop`, `hackable` and `plain`; did you mean "
-         "`hackable`?"),
+         "no starter `hackble`; there are `datashop`, `hackable`, `plain` and `speedrun`; did you "
+         "mean `hackable`?"),
         (["My Idea!"], "`My Idea!` is not a valid name; use a–z, 0–9, `_` and `-`; how "
          "about `my-idea`?"),
         (["../mine"], "`../mine` is not a valid name"),

@@ -160,8 +160,8 @@ def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
     store: Store, tmp_path: Path
 ) -> None:
     build(store, tmp_path / "site")
-    page = tmp_path / "site" / "audit.html"
-    assert "Results entered in this lab None yet." in Page(page).text
+    page = tmp_path / "site" / "entries.html"
+    assert "Checks of pull requests None yet." in Page(page).text
     merge(store, CLEAN)
     faulty = results_entries.examined(
         results_entries.plain(f"{EVIL}.json"), results(CLEAN | {"training_time": 100.0}), {}
