@@ -1,4 +1,4 @@
-"""Here XLA compiles fast what runs for milliseconds; the stories in `tests/system` run optimized."""
+"""XLA compiles fast here, for models that run for milliseconds; `tests/system` runs optimized."""
 
 import sys
 from collections.abc import Iterator
