@@ -1,30 +1,16 @@
-"""A model cut into stages: `compute: {mesh: {pipeline: 2}}`. How its layers are shared out, what
-cannot be cut, what a device of each stage holds, and which schedule is expected to be the fastest.
-Needs no JAX. Apart from `engine.config.schema`, so that only steps with a pipeline depend on it."""
+"""A model in stages: `compute: {mesh: {pipeline: 2}}`. How its layers are shared out, and what
+cannot be cut. Needs no JAX. Apart from `engine.config.schema`, so that only steps with a pipeline
+depend on it."""
 
-import math
 from collections import Counter
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from engine.config import flops, memory, mesh_choice
-from engine.config.hardware import Hardware, Platform
-from engine.config.memory import Footprint, Misfit
-from engine.config.schedules import (
-    CHUNKS,
-    SCHEDULES,
-    Kind,
-    Schedule,
-    Simulated,
-    Times,
-    chunks_of,
-    fastest,
-    simulate,
-    table,
-)
+from engine.config import memory
+from engine.config.memory import Misfit
+from engine.config.schedules import CHUNKS, SCHEDULES, Schedule
 from engine.config.schema import (
     ComputeConfig,
     Count,
@@ -33,10 +19,7 @@ from engine.config.schema import (
     ModelConfig,
     TrainConfig,
 )
-from engine.config.shapes import shapes, stack
-
-USED = 0.5  # of a device's peak, where times are estimated
-SHORT = 0.2  # the largest bubble about which the plan says nothing more
+from engine.config.shapes import stack
 
 
 class StagedMesh(MeshConfig):
@@ -78,6 +61,12 @@ class StagedCompute(ComputeConfig):
         rest = self.model_dump(exclude={"mesh", "schedule"})
         return ComputeConfig(**rest, mesh=self.mesh.inside)
 
+    def with_inside(self, inside: ComputeConfig) -> "StagedCompute":
+        """The same stages and schedule, with another computation inside of each."""
+        mesh = StagedMesh(**inside.mesh.model_dump(), pipeline=self.mesh.pipeline)
+        rest = inside.model_dump(exclude={"mesh"})
+        return StagedCompute(**rest, mesh=mesh, schedule=self.schedule)
+
 
 class Layout(NamedTuple):
     """Which layers are where."""
@@ -109,16 +98,44 @@ class Layout(NamedTuple):
 
 
 def misfits(
-    compute: StagedCompute, model: ModelConfig | None, train: TrainConfig | None
+    compute: StagedCompute,
+    devices: int,
+    slices: int,
+    model: ModelConfig | None,
+    train: TrainConfig | None,
 ) -> list[Misfit]:
-    """Everything that a pipeline with these stages cannot train, with what to write instead."""
-    return list(_misfits(compute, model, train)) if compute.mesh.pipeline > 1 else []
+    """Everything that does not divide, as `memory.misfits`, or that a pipeline cannot train, with
+    what to write instead."""
+    mesh = compute.mesh
+    if mesh.pipeline == 1:
+        found = memory.misfits(mesh, devices=devices, slices=slices, model=model, train=train)
+        found = found if mesh.devices > 1 or devices > 1 else []  # one device divides all
+        return [*found, *(_misfits(compute, model, train) if compute.schedule else ())]
+    found = memory.misfits(mesh.inside, model=model, train=train)
+    if mesh.devices != devices:
+        each = mesh.inside.devices
+        words = (
+            f"pipeline {mesh.pipeline} with {each} device{'s' * (each > 1)} in each stage needs "
+            f"{mesh.devices} devices, and count is {devices}; write count: {mesh.devices}, or "
+            "another mesh"
+        )
+        found.append(Misfit("compute.mesh", words))
+    if slices > 1:
+        words = f"a pipeline is inside of one slice so far; write slices: 1, not {slices}"
+        found.append(Misfit("compute.mesh", words))
+    return [*found, *_misfits(compute, model, train)]
 
 
 def _misfits(
     compute: StagedCompute, model: ModelConfig | None, train: TrainConfig | None
 ) -> Iterator[Misfit]:
     stages, at = compute.mesh.pipeline, "compute.mesh"
+    if stages == 1:
+        words = (
+            "schedule is for the stages of a pipeline; write `mesh: {pipeline: 2}`, or remove it"
+        )
+        yield Misfit("compute.schedule", words)
+        return
     if model is not None:
         layers = model.num_layers
         fitting = [str(n) for n in range(1, min(stages, layers) + 1) if layers % n == 0][-4:]
@@ -149,6 +166,8 @@ def _misfits(
         yield Misfit("train.max_update_sigma", f"{words}remove it, or write pipeline: 1")
     if compute.schedule == "interleaved" and model and train and not model.num_layers % stages:
         parts = train.gradient_accumulation_steps
+        if not isinstance(parts, int):
+            return  # it is reported already
         if parts % stages:
             words = f"schedule interleaved needs a multiple of pipeline {stages} parts; write "
             more = f"gradient_accumulation_steps: {-(-parts // stages) * stages}"
@@ -174,157 +193,26 @@ def possible(model: ModelConfig, train: TrainConfig, stages: int) -> list[Schedu
     return [one for one in SCHEDULES if one != "interleaved" or interleaves]
 
 
-# ── What a stage holds ───────────────────────────────────────────────────────────────────────
+def of_stage(model: ModelConfig, compute: StagedCompute) -> ModelConfig:
+    """A model with the layers of one stage, to choose a mesh for."""
+    layers = max(1, model.num_layers // compute.mesh.pipeline)
+    if compute.mesh.pipeline == 1:
+        return model
+    pattern = {"layer_pattern": model.kinds[:layers], "last_layer": None}
+    return model.model_copy(update={"num_layers": layers, **pattern})
 
 
-def footprints(
-    model: ModelConfig, train: TrainConfig, compute: StagedCompute, platform: Platform
-) -> list[Footprint]:
-    """What a device of each stage holds, by `memory.footprint` of the stage's layers.
-
-    The embedding is on the first stage, the output matrix and the loss on the last. For each part
-    that a stage keeps at the peak of its schedule (`Simulated.peaks`) it has the activations of a
-    chunk, or with `remat: block` what goes into each layer, and once the work space of the current
-    one. Layers have a copy each in the compute dtype, float32 included, and gradients are summed
-    over parts."""
-    stages, schedule = compute.mesh.pipeline, compute.schedule or "1f1b"
-    chunks, inside = chunks_of(schedule), compute.inside
-    depth = model.num_layers // stages
-    peaks = simulate(
-        table(schedule, stages, train.gradient_accumulation_steps),
-        Times.alike(stages * chunks, forward=1.0, inputs=1.0, weights=1.0),
-    ).peaks
-
-    def held(vocabulary: int) -> Footprint:
-        of = {"num_layers": depth, "layer_pattern": model.kinds[:depth], "last_layer": None}
-        how = inside.model_copy(update={"remat": "none"})
-        cut = model.model_copy(update={**of, "vocab_size": vocabulary})
-        return memory.footprint(cut, train, how, platform)
-
-    without, both = held(0), held(model.vocab_size)
-    layer = without.activations / (depth + 0.5)  # half as much as one layer is work space
-    kept, space, a = layer, layer / 2, memory.bytes_of(inside, platform)
-    if inside.remat == "block":
-        kept = a * model.hidden_dim * _tokens(model, train, compute)
-        space += depth / chunks * layer if platform == "cpu" else layer
-    copies = without.parameters if a == memory.FLOAT32 else 0
-
-    def of_stage(stage: int) -> Footprint:
-        ends = (stage == 0) + (stage == stages - 1)
-        last = stage == stages - 1
-
-        def part(name: str) -> int:
-            one, two = (getattr(x, name) for x in (without, both))
-            return round(one + (two - one) * ends / 2)
-
-        return Footprint(
-            parameters=part("parameters"),
-            moments=part("moments"),
-            gradients=part("gradients") + copies,
-            activations=round(peaks[stage] * depth / chunks * kept + space),
-            loss=both.loss if last else 0,
-        )
-
-    return [of_stage(stage) for stage in range(stages)]
+def is_staged(config: Mapping[str, Any]) -> bool:
+    """Whether a step's configuration, which may be any, has a pipeline."""
+    found: Any = config
+    for key in ("compute", "mesh"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return isinstance(found, Mapping) and found.get("pipeline", 1) != 1
 
 
-def _tokens(model: ModelConfig, train: TrainConfig, compute: ComputeConfig) -> float:
-    """Tokens of a part on one device."""
-    parts = train.gradient_accumulation_steps * compute.mesh.rows
-    return max(train.batch_sizes.sizes) * model.seq_len / parts
-
-
-# ── Which schedule ───────────────────────────────────────────────────────────────────────────
-
-
-def estimated(
-    model: ModelConfig,
-    train: TrainConfig,
-    compute: StagedCompute,
-    hardware: Hardware,
-    peak_flops: float,
-) -> Times:
-    """The time of each chunk from its FLOPs at half of the devices' peak, and the time to send
-    activations, from `mesh_choice.NETWORK`. Matrices cost as much in each of forward, inputs and
-    weights; attention once forward and twice for inputs; the loss is in the last chunk's part for
-    inputs. `remat: block` does the forward pass again."""
-    stages = compute.mesh.pipeline
-    layout = Layout(model, stages, chunks_of(compute.schedule or "1f1b"))
-    whole = flops.forward_flops_per_token(model)
-    head = 2 * model.hidden_dim * model.vocab_size
-    inner = (math.prod(of) for path, of in shapes(model).items() if path.endswith("_proj"))
-    chunks = stages * layout.chunks
-    matrices = min(2 * sum(inner), whole - head) / chunks
-    attention = (whole - head) / chunks - matrices
-    devices = compute.mesh.inside.devices
-    parts = train.gradient_accumulation_steps
-    tokens = max(train.batch_sizes.sizes) * model.seq_len / parts
-
-    def seconds(cost: float) -> float:
-        return cost * tokens / (USED * peak_flops * devices)
-
-    def chunk(last: bool) -> dict[Kind, float]:
-        again = matrices + attention if compute.remat == "block" else 0.0
-        inputs = matrices + 2 * attention + again + (3 * head if last else 0)
-        both = {"inputs": seconds(inputs), "weights": seconds(matrices)}
-        return {
-            "forward": seconds(matrices + attention),
-            "inputs": both["inputs"],
-            "weights": both["weights"],
-            "backward": sum(both.values()),
-        }
-
-    fast, slow = mesh_choice.NETWORK[hardware.platform]
-    speed = fast if stages * devices <= hardware.host else slow
-    sent = memory.bytes_of(compute, hardware.platform) * model.hidden_dim
-    transport = sent * _tokens(model, train, compute) / speed
-    return Times([chunk(number == chunks - 1) for number in range(chunks)], transport)
-
-
-class Scheduled(NamedTuple):
-    """A schedule, and what is expected of it."""
-
-    compute: StagedCompute
-    expected: Simulated
-    why: str
-
-
-@lru_cache(maxsize=1024)  # arms and seeds share their choice
-def choose(
-    model: ModelConfig,
-    train: TrainConfig,
-    compute: StagedCompute,
-    hardware: Hardware,
-    peak_flops: float,
-) -> Scheduled:
-    """The declared schedule, or the fastest one by simulation whose stages all fit; if none fits,
-    the one with which they hold least."""
-    asked = (
-        [compute.schedule] if compute.schedule else possible(model, train, compute.mesh.pipeline)
-    )
-    room = math.inf if hardware.memory is None else memory.USABLE * hardware.memory
-
-    def with_(schedule: Schedule) -> StagedCompute:
-        return compute.model_copy(update={"schedule": schedule})
-
-    def held(schedule: Schedule) -> int:
-        found = footprints(model, train, with_(schedule), hardware.platform)
-        return max(one.total for one in found)
-
-    def times(schedule: Schedule) -> Times:
-        return estimated(model, train, with_(schedule), hardware, peak_flops)
-
-    parts = train.gradient_accumulation_steps
-    fitting = [one for one in asked if held(one) <= room]
-    found = fastest(fitting or asked, compute.mesh.pipeline, parts, times)
-    best = next(iter(found)) if fitting else min(asked, key=held)
-    if compute.schedule:
-        why = "as declared"
-    elif not fitting:
-        why = "chosen: none fits, and with this one stages hold least"
-    else:
-        others = [f"{one} {100 * of.bubble:.0f} %" for one, of in found.items() if one != best]
-        why = "chosen: the fastest of those that fit" + (
-            f" ({', '.join(others)})" if others else ""
-        )
-    return Scheduled(with_(best), found[best], why)
+def without_stages(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A step's configuration, with a pipeline or without one, as it is inside of a stage."""
+    if not is_staged(config):
+        return dict(config)
+    compute = StagedCompute.model_validate(config["compute"])
+    return {**config, "compute": compute.inside.model_dump(mode="json")}

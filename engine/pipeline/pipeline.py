@@ -111,10 +111,11 @@ class Pipeline:
 
     def step(
         self, states: Mapping[int, State], given: Mapping[int, Given], rates: optim.Rates
-    ) -> tuple[dict[int, State], Figures, Pass]:
+    ) -> tuple[dict[int, State], Figures]:
         """The states of the stages that are here, updated (the old ones are overwritten), and the
         figures of all stages."""
         through = self.gradients(states, given)
+        through.params.clear()  # copies that the update does not need
         totals = self.whole.total(
             {
                 number: stage.norms(
@@ -127,8 +128,7 @@ class Pipeline:
             number: stage.update(states[number], through.sums[number], totals[number], rates)
             for number, stage in self.here.items()
         }
-        figures = next(iter(new.values()))[1]
-        return {number: state for number, (state, _) in new.items()}, figures, through
+        return {number: state for number, (state, _) in new.items()}, next(iter(new.values()))[1]
 
     def gradients(
         self, states: Mapping[int, State], given: Mapping[int, Given], by: Table | None = None

@@ -234,7 +234,7 @@ class Stage:
             decoder=cast(Model, OfStage(decoder, names)),
             optimizer=optimizer._replace(max_grad_norm=math.inf),
         )
-        found = jax.eval_shape(self.drawn, jax.random.key(0))
+        found = jax.eval_shape(lambda: self.drawn(jax.random.key(0)))
         self.abstract: State = jax.tree.map(
             placed, found, meshes.shardings(mesh, decoder.roles(), found)
         )

@@ -143,7 +143,8 @@ def _evaluated(
             inner = one.params["jaxpr"]
             jaxpr = getattr(inner, "jaxpr", inner)
             names = (*jaxpr.constvars, *jaxpr.invars)
-            first = dict(zip(names, (*getattr(inner, "consts", ()), *given), strict=True))
+            consts = getattr(inner, "consts", None) or ()
+            first = dict(zip(names, (*consts, *given), strict=True))
             found = _read(_evaluated(jaxpr.eqns, first, holders), jaxpr.outvars)
         else:
             more = one.primitive.get_bind_params(one.params)

@@ -82,7 +82,7 @@ def train(
         unread, saved_at, agree = None, clock(), processes.Agreement(pipeline.whole.mesh)
         with closing(ahead(read, numbers)) as batches, _memory_in_words():
             for number, given in zip(numbers, batches, strict=True):
-                states, figures, _ = pipeline.step(states, given, rates_of(number))
+                states, figures = pipeline.step(states, given, rates_of(number))
                 if unread:
                     yield report(*unread)
                 unread = number, figures
