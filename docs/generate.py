@@ -23,14 +23,13 @@ from typer.core import TyperGroup
 from bot.cli.main import app
 from engine.config.phases import Phase
 from engine.config.schema import (
-    ComputeConfig,
     DataConfig,
     EvalConfig,
     ExpertsConfig,
-    MeshConfig,
     ModelConfig,
     TrainConfig,
 )
+from engine.config.stages import StagedCompute, StagedMesh
 from engine.data import filter_rules
 from runner.schema import record
 from runner.spec import json_schema, model_steps, step_types, training_steps
@@ -59,8 +58,8 @@ PARTS = {
     "train": TrainConfig,
     "phases": Phase,
     "own": training_steps.Own,
-    "compute": ComputeConfig,
-    "mesh": MeshConfig,
+    "compute": StagedCompute,
+    "mesh": StagedMesh,
     "eval": EvalConfig,
     "samples": model_steps.Generate,
     "benchmarks": Benchmark,

@@ -11,6 +11,7 @@ Processes may form slices: groups of hosts with a fast network inside and a slow
 such as the slices of a TPU. Only the axis `data` of `engine.model.mesh` crosses slices.
 """
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ HEARD_WITHIN = 30  # seconds; a process that is silent for longer ends the other
 ALL_WITHIN = 300  # seconds for all processes to meet, at the beginning and at the end
 
 _slices = 1  # number of slices, for devices that do not know it
+_coordinator = ""  # host:port, of several processes
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Place:
 def join(place: Place) -> None:
     """Make this process one of `place.count`. Call it before JAX touches a device; it returns when
     all processes have joined. Raises JaxRuntimeError if that takes more than 5 minutes."""
-    global _slices
-    _slices = place.slices
+    global _slices, _coordinator
+    _slices, _coordinator = place.slices, place.coordinator
     if place.count == 1:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -65,6 +67,14 @@ def join(place: Place) -> None:
 def leave() -> None:
     """Leave at the end: waits for the others, so that nobody takes this exit for a crash."""
     jax.distributed.shutdown()
+
+
+def address() -> str:
+    """This process's address in the network in which it reaches the first one."""
+    host, _, port = _coordinator.rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.connect((host, int(port)))  # sends nothing
+        return str(one.getsockname()[0])
 
 
 def slice_of(device: jax.Device) -> int:

@@ -69,6 +69,8 @@ def command(
         if not (devices or mesh):
             groups = mesh_words.computed(planned).items()
             on, compute = next(key for key, of in groups if chosen in of.values())
+            if compute.mesh.pipeline > 1:
+                stop("a pipeline has programs of each stage; describe the mesh of one by `--mesh`.")
     check_mesh([(model, train)], compute.mesh)
     with (
         stopping(compile_check.DoesNotCompile, code=FAILED),

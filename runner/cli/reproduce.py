@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from engine.config.stages import is_staged
 from runner.analysis import run_comparison
 from runner.cli import local_run, options
 from runner.cli.ending import DONE, FAILED, print_json, remark, stop, stopping
@@ -156,10 +157,14 @@ def changed_code(plan: Plan, code: Path) -> Iterator[str]:
     """The steps whose code here (the lab's, or the experiment's in `code`) is not the planned code,
     and how it differs."""
     reach = cache(code_digest.reach)
-    found = cache(lambda made, own: planned_steps.code_of(made, own, code, reach=reach))
+
+    @cache
+    def found(made: str, own: tuple[str, ...], staged: bool) -> dict[str, str]:
+        return planned_steps.code_of(made, own, code, reach=reach, staged=staged)
+
     for name, step in plan.steps.items():
         try:
-            here = found(step.function, step.own)
+            here = found(step.function, step.own, is_staged(step.config))
         except code_digest.BadCode as error:
             yield f"{name}: {error}"
         else:

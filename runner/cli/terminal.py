@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from engine.config import memory
+from engine.config import memory, stage_choice
 from engine.config.flops import parameters
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
 from runner.analysis import arm_settings, findings, promotion, speedrun_rows
@@ -93,12 +93,13 @@ def plan_view(
 def memory_view(
     arms: Mapping[str, record.PlannedArm], on: Slice, compute: ComputeConfig
 ) -> RenderableType:
-    """The estimated memory per device of the slice, and whether it fits. Arms with equal needs
-    share a column; if there are too many, those with the largest needs have one."""
+    """The estimated memory per device of the slice, of a pipeline in the stage that needs most, and
+    whether it fits. Arms with equal needs share a column; if there are too many, those with the
+    largest needs have one."""
     kind = on.device
     alike: dict[memory.Footprint, list[str]] = {}
     for name, arm in arms.items():
-        held = memory.footprint(_labs(arm), arm.train, compute, kind.platform)
+        held = stage_choice.held(_labs(arm), arm.train, compute, kind.platform)
         alike.setdefault(held, []).append(name)
     shown = sorted(alike, key=lambda held: -held.total)[:MAX_FOOTPRINTS]
     names = [_called(alike[held]) for held in shown]
@@ -131,8 +132,8 @@ def memory_view(
         for held in shown:
             if held.total > room:
                 arm = arms[alike[held][0]]
-                fitting = memory.choices(_labs(arm), arm.train, compute, kind.platform, room)
-                remedy = memory.listed(fitting) or "no batch fits; make fsdp larger"
+                fitting = stage_choice.choices(_labs(arm), arm.train, compute, kind.platform, room)
+                remedy = fitting or "no batch fits; make fsdp larger"
                 said = _too_large(alike[held], held.total, kind.memory, f"one {kind.description}")
                 wrong.append(Text(said, FITS[False]).append(f"; {remedy}", style="none"))
     return Group(_memory_of(on, compute), *wrong, made, *lines)

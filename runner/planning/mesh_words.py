@@ -3,9 +3,10 @@ utilisation is assumed and why, and a price that is missing. Pure."""
 
 from collections.abc import Collection, Iterator
 
-from engine.config import flops, memory, mesh_choice
+from engine.config import flops, memory, mesh_choice, stage_choice
 from engine.config.mesh_choice import Chosen
-from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig
+from engine.config.schema import MeshConfig, ModelConfig
+from engine.config.stages import StagedCompute
 from runner.lib.format import dollars, duration, first_of, many, percent
 from runner.schema.devices import SLICES_WITHIN, UTILISATION, Slice
 from runner.schema.lab_config import DEVICES
@@ -28,45 +29,75 @@ def told(plan: Plan, in_table: bool = False) -> list[str]:
     return [*found, *_of_slices(plan), *_of_spot(plan), *_without_price(plan)]
 
 
-def computed(plan: Plan) -> dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]]:
+def computed(plan: Plan) -> dict[tuple[Slice, StagedCompute], dict[str, PlannedArm]]:
     """The arms with models of the lab, by devices and by how they are computed there."""
-    found: dict[tuple[Slice, ComputeConfig], dict[str, PlannedArm]] = {}
+    found: dict[tuple[Slice, StagedCompute], dict[str, PlannedArm]] = {}
     for (arm, _), name in plan.trained().items():
         step = plan.steps[name]
         if plan.arms[arm].labs is None or step.resources.kind not in plan.kinds:
             continue
         of = step.resources
-        compute = ComputeConfig.model_validate(step.config.get("compute", {}))
+        compute = StagedCompute.model_validate(step.config.get("compute", {}))
         key = Slice(of.kind, of.count, plan.kinds[of.kind], of.slices), compute
         found.setdefault(key, {})[arm] = plan.arms[arm]
     return found
 
 
 def _of_group(
-    on: Slice, compute: ComputeConfig, arms: Collection[PlannedArm], of: str, in_table: bool
+    on: Slice, compute: StagedCompute, arms: Collection[PlannedArm], of: str, in_table: bool
 ) -> Iterator[str]:
     kind = on.device
     if kind.platform == "cpu" and on.count == 1:
         return
 
     def held(arm: PlannedArm) -> memory.Footprint:
-        return memory.footprint(_labs(arm), arm.train, compute, kind.platform)
+        return stage_choice.held(_labs(arm), arm.train, compute, kind.platform)
 
     largest = max(arms, key=lambda arm: held(arm).total)
-    if on.count > 1 or compute.remat != "none":
-        sizes = " × ".join(f"{axis} {size}" for axis, size in compute.mesh if size > 1)
+    inside = compute.inside.mesh
+    if inside.devices > 1 or compute.remat != "none":
+        sizes = " × ".join(f"{axis} {size}" for axis, size in inside if size > 1)
         sizes = sizes or "one device"
+        sizes += " in each stage" if compute.mesh.pipeline > 1 else ""
         sizes += f" with `remat: {compute.remat}`" if compute.remat != "none" else ""
         chosen = _chosen(on, compute, largest)
         yield f"Mesh{of} on {on}: {sizes}, {f'chosen: {chosen.why}' if chosen else 'as declared'}"
+    if compute.mesh.pipeline > 1:
+        yield from _pipeline(on, compute, largest, of)
     if kind.memory and not in_table:
         yield _held(held(largest), of, on, compute, largest)
     if kind.platform != "cpu":
         yield _utilisation(largest, of, on, compute)
 
 
+def _pipeline(on: Slice, compute: StagedCompute, arm: PlannedArm, of: str) -> Iterator[str]:
+    """The stages, their schedule and why, the bubble to expect, and what each stage holds."""
+    model, train, count = _labs(arm), arm.train, compute.mesh.pipeline
+    given = model, train, compute.model_copy(update={"schedule": None})
+    expected = stage_choice.choose(*given, on.device.hardware(on.count), on.device.peak_flops)
+    if expected.compute.schedule != compute.schedule:
+        given = model, train, compute
+        expected = stage_choice.choose(*given, on.device.hardware(on.count), on.device.peak_flops)
+    layers, bubble = model.num_layers // count, expected.expected.bubble
+    parts = train.gradient_accumulation_steps
+    words = (
+        f"Pipeline{of}: {count} stages of {many(layers, 'layer')}, schedule {compute.schedule}, "
+        f"{expected.why}. Expected bubble: stages wait {percent(bubble)} of a step of "
+        f"{many(parts, 'part')}, by FLOPs and not measured"
+    )
+    if bubble > stage_choice.SHORT:
+        words += "; more `gradient_accumulation_steps` make it shorter"
+    yield words
+    held = stage_choice.footprints(model, train, compute, on.device.platform)
+    parts_of = ", ".join(
+        f"stage {number} {memory.size(one.total)} ({memory.size(one.activations)} activations)"
+        for number, one in enumerate(held)
+    )
+    yield f"Memory by stage{of}, of a device, by formula: {parts_of}"
+
+
 def _held(
-    needs: memory.Footprint, of: str, on: Slice, compute: ComputeConfig, arm: PlannedArm
+    needs: memory.Footprint, of: str, on: Slice, compute: StagedCompute, arm: PlannedArm
 ) -> str:
     """What each device holds, of its memory; if that is too much, what fits."""
     has = on.device.memory or 0
@@ -78,11 +109,11 @@ def _held(
     if needs.total <= (room := memory.USABLE * has):
         return words
     given = _labs(arm), arm.train, compute, on.device.platform, room
-    fitting = memory.listed(memory.choices(*given)) or "no batch does; make the model smaller"
+    fitting = stage_choice.choices(*given) or "no batch does; make the model smaller"
     return f"{words}. That does not fit; what fits: {fitting}"
 
 
-def _utilisation(arm: PlannedArm, of: str, on: Slice, compute: ComputeConfig) -> str:
+def _utilisation(arm: PlannedArm, of: str, on: Slice, compute: StagedCompute) -> str:
     """The assumed MFU, and what the mesh's traffic makes of it."""
     kind, (good, poor) = on.device, UTILISATION
     tokens = max(arm.train.batch_sizes.sizes) * _labs(arm).seq_len
@@ -91,7 +122,7 @@ def _utilisation(arm: PlannedArm, of: str, on: Slice, compute: ComputeConfig) ->
         f"MFU{of} assumed: {percent(good)} (as good public runs) to {percent(poor)} (a poor run). "
         f"At {percent(good)} a step of {tokens:,} tokens computes for {_short(seconds)}"
     )
-    if on.count == 1:
+    if on.count == 1 or compute.mesh.pipeline > 1:
         return words
     sent = mesh_choice.traffic(_labs(arm), arm.train, compute, on.hardware)
     exposed = good * seconds / (seconds + sent.seconds)
@@ -109,13 +140,13 @@ def _labs(arm: PlannedArm) -> ModelConfig:
     return arm.labs
 
 
-def _chosen(on: Slice, compute: ComputeConfig, arm: PlannedArm) -> Chosen | None:
+def _chosen(on: Slice, compute: StagedCompute, arm: PlannedArm) -> Chosen | None:
     """The choice that these computations are; None if they are another one."""
-    hardware = on.hardware
+    hardware, inside = on.hardware, compute.inside
     for remat, may_remat in (("none", True), (compute.remat, False)):
-        open_ = compute.model_copy(update={"mesh": ONE, "remat": remat})
-        found = mesh_choice.choose(_labs(arm), arm.train, open_, hardware, may_remat)
-        if found and found.compute == compute:
+        open_ = compute.with_inside(inside.model_copy(update={"mesh": ONE, "remat": remat}))
+        found = stage_choice.choose_inside(_labs(arm), arm.train, open_, hardware, may_remat)
+        if found and found.compute == inside:
             return found
     return None
 

@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from engine.config.stages import is_staged
 from engine.data.conversations import conversations
 from engine.data.lab_texts import SHIPPED, BadText, Text, read_file, read_text
 from runner.lib import lab_code
@@ -43,8 +44,8 @@ def planned(
     reach = cache(code_digest.reach)  # thousands of steps use few modules
 
     @cache
-    def found(function: str, own: tuple[str, ...]) -> tuple[dict[str, str], str]:
-        code = code_of(function, own, folder, lab, reach)
+    def found(function: str, own: tuple[str, ...], staged: bool) -> tuple[dict[str, str], str]:
+        code = code_of(function, own, folder, lab, reach, staged=staged)
         return code, step_graph.code_sha256(code)
 
     @cache
@@ -61,7 +62,7 @@ def planned(
     for turn, (name, node) in enumerate(graph.nodes.items()):
         code, digest, config = dict[str, str](), "", node.config
         try:
-            code, digest = found(logical(node.do), node.own)
+            code, digest = found(logical(node.do), node.own, is_staged(node.config))
             wrong = [uncallable(*call) for call in calls_of(node.do, node.config)]
         except code_digest.BadCode as error:
             wrong = [str(error), *map(bad, node.own)]
@@ -114,10 +115,12 @@ def code_of(
     folder: Path,
     lab: Path = LAB,
     reach: Callable[[str, Path], dict[str, str]] = code_digest.reach,
+    *,
+    staged: bool = False,
 ) -> dict[str, str]:
-    """{file: SHA-256} of the code that a step reaches: by its function, and by those of the
-    experiment's `folder` that it calls. All of the lab's code is one entry without file names.
-    Raises BadCode."""
+    """{file: SHA-256} of the code that a step reaches: by its function (`staged`: with a pipeline),
+    and by those of the experiment's `folder` that it calls. All of the lab's code is one entry
+    without file names. Raises BadCode."""
     code: dict[str, str] = {}
     for one in own:
         module, _, name = one.partition(":")
@@ -126,7 +129,7 @@ def code_of(
             words += near(name, there) or "; define it there"
             raise code_digest.BadCode(words)
         code |= reach(module, folder)
-    names = [*code_digest.of_lab(code, folder, lab), *parts_of(function)]
+    names = [*code_digest.of_lab(code, folder, lab), *parts_of(function, staged=staged)]
     return code | lab_code.entry(names, lab)
 
 

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engine.config import memory, mesh_choice, recipes
-from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+from engine.config import recipes, stage_choice, stages
+from engine.config.schema import MeshConfig, ModelConfig, TrainConfig
+from engine.config.stages import StagedCompute
 from runner.lib.canonical_json import to_json
 from runner.lib.complaints import Complaints
 from runner.lib.problems import MAX_PROBLEMS, Document, Said, near, nearest
@@ -285,6 +286,9 @@ class _Reader:
             checked = self._spread(name, checked, config, point)
         elif step.do == "tune" and (step.resources or self._experiment.devices).count > 1:
             self._say(name, ("resources", "count"), tuning.ON_ONE)
+        elif step.do == "tune" and checked and stages.is_staged(config):
+            words = "trials train on one device so far; write `pipeline: 1`"
+            self._say(name, ("config", "compute", "mesh"), words, point)
         if checked:
             config = checked.model_dump(mode="json")
         for inside, words in step_checks.of_config(step, config, self.steps, lost):
@@ -304,8 +308,12 @@ class _Reader:
         if asked.spot:
             for inside, words in _of_spot(asked, self._lab.devices.get(asked.kind), checked):
                 self._say(name, inside, words, point)
-        compute = _section(ComputeConfig, written := config.get("compute", {}))
+        compute = _section(StagedCompute, written := config.get("compute", {}))
         if compute is None:
+            return checked
+        if compute.mesh.pipeline > 1 and config.get("own"):
+            words = "what own functions train is not cut into stages; write `pipeline: 1`"
+            self._say(name, ("config", "compute", "mesh"), words, point)
             return checked
         own = "model" in (config.get("own") or ())
         if own and compute.mesh.devices > compute.mesh.data:
@@ -314,18 +322,21 @@ class _Reader:
             return checked
         model = None if own else _section(ModelConfig, config.get("model"))
         train = _section(TrainConfig, of_train := config.get("train", {}))
-        if compute.mesh == ONE_DEVICE and (kind := self._lab.devices.get(asked.kind)):
-            found = None
+        each, kind = asked.count // compute.mesh.pipeline, self._lab.devices.get(asked.kind)
+        if compute.mesh.inside == ONE_DEVICE and each and kind:
+            chosen, within = None, compute.inside
             if model and train:
-                on = kind.hardware(asked.count, asked.slices)
-                found = mesh_choice.choose(model, train, compute, on, "remat" not in written)
-            copies = compute.model_copy(update={"mesh": MeshConfig(data=asked.count)})
-            compute = found.compute if found else copies
+                on, may_remat = kind.hardware(asked.count, asked.slices), "remat" not in written
+                chosen = stage_choice.choose_inside(model, train, compute, on, may_remat)
+            copies = within.model_copy(update={"mesh": MeshConfig(data=each)})
+            compute = compute.with_inside(chosen.compute if chosen else copies)
         if train is None and "train_batch_size" in of_train:
             train = TrainConfig.model_construct(**of_train)
-        of_all = {"devices": asked.count, "slices": asked.slices}
-        wrong = memory.misfits(compute.mesh, **of_all, model=model, train=train)
-        for misfit in wrong if compute.mesh.devices > 1 or asked.count > 1 else ():
+        wrong = stages.misfits(compute, asked.count, asked.slices, model, train)
+        if compute.mesh.pipeline > 1 and not wrong and kind and model and checked:
+            on = kind.hardware(asked.count)
+            compute = stage_choice.choose(model, train, compute, on, kind.peak_flops).compute
+        for misfit in wrong:
             self._say(name, ("config", *misfit.field.split(".")), misfit.words, point)
         return checked.model_copy(update={"compute": compute}) if checked else None
 

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.config.stages import StagedCompute
 from runner.schema import lab_config
 from runner.schema.lab_config import LabConfig
 from runner.schema.own_model import OwnModel
@@ -45,10 +46,10 @@ def text(lab: LabConfig | None = None) -> str:
 def schema(lab: LabConfig) -> Schema:
     """The JSON Schema of experiment.yaml in a lab, in both of its forms."""
     kinds = {name: kind for name, kind in lab.devices.items() if kind.on_ray}
-    defs = of_models([ShortForm, Declaration, Own, ComputeConfig, *COMPLETED])
+    defs = of_models([ShortForm, Declaration, Own, StagedCompute, *COMPLETED])
     needs = {one.__name__: defs[one.__name__].pop("required", []) for one in COMPLETED}
     short, steps = (defs.pop(one.__name__) for one in (ShortForm, Declaration))
-    for section, one in (("train", TrainConfig), ("own", Own), ("compute", ComputeConfig)):
+    for section, one in (("train", TrainConfig), ("own", Own), ("compute", StagedCompute)):
         for whole in (short, defs["Arm"]):
             whole["properties"][section]["allOf"] = [_ref(one)]
     for name in (Train.__name__, Tune.__name__):

@@ -55,6 +55,7 @@ SOURCED = ("tokenize", "conversations")  # steps whose configuration may name a 
 INIT = "init"  # the input, and its section, of a `train` step that continues a model
 SETTINGS = "settings"  # the input of a `train` step with what a `tune` step found
 TRAINS = ("train", "tune")  # steps that train by the keys of an arm
+IN_STAGES = "runner.worker.models.train_in_stages:train"  # what the gang of a pipeline runs
 LOGICAL = "regatta."  # prefix of logical names, which do not depend on where functions are
 
 
@@ -231,13 +232,15 @@ def place_of(function: str) -> str:
     return BUILT_IN[do].function if function == logical(do) and do in BUILT_IN else function
 
 
-def parts_of(function: str) -> tuple[str, ...]:
-    """The dotted names of all functions that run a built-in step; empty for own code."""
+def parts_of(function: str, *, staged: bool = False) -> tuple[str, ...]:
+    """The dotted names of all functions that run a built-in step; empty for own code. `staged`: it
+    trains with a pipeline."""
     do = function.removeprefix(LOGICAL)
     if do not in BUILT_IN or function != logical(do):
         return ()
     of, over = BUILT_IN[do].function, BUILT_IN[do].over
-    all_of_them = (of, over.each, over.join, over.first) if over else (of,)
+    all_of_them = [of, over.each, over.join, over.first] if over else [of]
+    all_of_them += [IN_STAGES] if staged else []
     return tuple(one.replace(":", ".") for one in all_of_them if one)
 
 

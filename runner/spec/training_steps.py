@@ -12,7 +12,6 @@ from pydantic import (
 
 from engine.config.phases import InputName
 from engine.config.schema import (
-    ComputeConfig,
     Config,
     Count,
     EvalConfig,
@@ -20,6 +19,7 @@ from engine.config.schema import (
     TrainConfig,
     refusal,
 )
+from engine.config.stages import StagedCompute
 from runner.schema.own_model import Options, OwnModel
 from runner.spec.conversation_steps import Label
 from runner.spec.data_steps import Function
@@ -72,7 +72,7 @@ class Trains(Config):
     train: TrainConfig
     own: Own = Own()
     options: Options = Options()
-    compute: ComputeConfig = ComputeConfig()
+    compute: StagedCompute = StagedCompute()
     loss_on: tuple[Label, ...] | None = Field(
         default=None,
         min_length=1,

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from engine.config.stages import is_staged, without_stages
 from runner.history import progress_left
 from runner.history.step_runs import READ, read_by
 from runner.isolation.bubblewrap import USUAL, Limits
@@ -129,7 +130,8 @@ def _over_nodes(store: Store, step: PlannedStep) -> bool:
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
     """Raises MakingFailed if the code on this machine, the lab's or the experiment's in `code`, is
     not the planned code."""
-    here = planned_steps.code_of(step.function, step.own, code)
+    staged = is_staged(step.config)
+    here = planned_steps.code_of(step.function, step.own, code, staged=staged)
     if found := step_graph.code_changes(step, here):
         raise MakingFailed(
             f"{name}: the code here is not the planned one ({found[0]}); plan again with it"
@@ -264,7 +266,8 @@ def make(
 
                 of_gang = multi_host_step.train(store, name, steps, job)
                 _bring(store, step)
-                job = replace(job, devices=kinds["cpu"], count=1)
+                config = without_stages(step.config)
+                job = replace(job, devices=kinds["cpu"], count=1, config=config)
             receipt.update(shard_jobs.make(step.do, job, child, one, mapper) | of_gang)
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from engine.config.stages import is_staged
 from engine.model.processes import Place
 from runner.isolation.gang_network import Network
 from runner.lib import preemption
 from runner.schema.devices import SLICES_WITHIN, Kind
 from runner.schema.record import PlannedStep
 from runner.store.artifacts import MakerPreempted, MakingFailed
-from runner.store.scratch_paths import CHECKPOINTS, CURVE, SCRATCH
+from runner.store.scratch_paths import CHECKPOINTS, CURVE, LOG, SCRATCH
 from runner.store.store import Remote, Store
 from runner.worker import environment, executor, host_group_ray, shard_jobs, step_process
 from runner.worker.host_group import Gang
@@ -104,14 +105,20 @@ def _host(place: Place, root: str, name: str, steps: Mapping[str, PlannedStep], 
     environment.settle(job.devices, min(job.count, job.devices.devices_per_host))
     step, store = steps[name], Store(root, make=False)
     executor.check_code(name, step, Path(job.code))
-    from runner.worker.models import train as built_in  # imports JAX: set its environment first
+    # What trains imports JAX: set its environment first.
+    if is_staged(job.config):
+        from runner.worker.models.train_in_stages import train
+    else:
+        from runner.worker.models.train import train
 
+    if place.rank == 0 and Path(job.scratch).is_dir():  # not on each machine, of a bucket
+        step_process.print_to(Path(job.scratch, LOG))
     saves = _saves(store, step, job) if _in_bucket(store) else None
     own = step_process.own_functions(job)
     with preemption.watched(job.spot):
         inputs = {key: Path(str(executor.given(store, key, step, steps))) for key in step.inputs}
         try:
-            built_in.train(job.config, inputs, Path(job.out), *own, output=False, saves=saves)
+            train(job.config, inputs, Path(job.out), *own, output=False, saves=saves)
         except preemption.Left as left:
             raise MakerPreempted(NOTICED) from left
     executor.check_code(name, step, Path(job.code))  # it may have been edited meanwhile

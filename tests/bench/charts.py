@@ -96,3 +96,67 @@ def validation(sides: dict[str, Any], goal: float) -> dict[str, Any]:
         "Characters of Shakespeare on two CPU cores",
         "4 layers of width 128, context 64, batch 12, 2,000 steps of AdamW, float32; dotted: 1.88",
     )
+
+
+KINDS = {"forward": 0, "backward": 1, "inputs": 4, "weights": 2}  # colours
+
+
+def pipeline(found: dict[str, Any]) -> dict[str, Any]:
+    """Bubbles of two stages over the parts of a batch, measured and simulated; and below what each
+    of four stages does, as simulated."""
+    rows = [
+        {**{key: row[key] for key in ("schedule", "parts")}, "how": how, "bubble": row[how]}
+        for row in found["two_stages"]
+        for how in ("measured", "simulated")
+    ]
+    names = list(dict.fromkeys(row["schedule"] for row in rows))
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("parts:O").title("parts of a batch").axis(labelAngle=0, grid=False),
+        y=alt.Y("bubble:Q")
+        .title("bubble")
+        .axis(format="%", tickCount=5, gridColor=HAIRLINE, domain=False, ticks=False),
+        color=alt.Color("schedule:N")
+        .scale(domain=names, range=list(COLOURS[: len(names)]))
+        .legend(None),
+    )
+    points = base.transform_filter("datum.how == 'measured'").mark_point(filled=True, size=70)
+    lines = base.transform_filter("datum.how == 'simulated'").mark_line(strokeDash=[4, 3])
+    bubbles = (
+        (lines + points)
+        .properties(width=190, height=140)
+        .facet(column=alt.Column("schedule:N", sort=names).title(None))
+    )
+    return _card(
+        alt.vconcat(bubbles, _rows_of_stages(found)).resolve_scale(color="independent"),
+        "Two stages on two pinned cores: measured (points) and simulated (dashed)",
+        "below: four stages and eight parts, simulated with the times measured of two",
+    )
+
+
+def _rows_of_stages(found: dict[str, Any]) -> alt.Chart:
+    from engine.config.schedules import SCHEDULES
+    from tests.bench.pipeline import with_more
+
+    spans = [
+        {
+            **{"schedule": schedule, "stage": number, "kind": span.action.kind},
+            **{"from": span.start, "to": span.end},
+        }
+        for schedule in SCHEDULES
+        for number, row in enumerate(with_more(found["two_stages"], schedule, 4, 8).spans)
+        for span in row
+    ]
+    return (
+        alt.Chart(alt.Data(values=spans))
+        .mark_bar(stroke="white", strokeWidth=0.5)
+        .encode(
+            x=alt.X("from:Q").title("seconds").axis(grid=False),
+            x2="to:Q",
+            y=alt.Y("stage:O").title(None),
+            color=alt.Color("kind:N")
+            .scale(domain=list(KINDS), range=[COLOURS[at] for at in KINDS.values()])
+            .legend(orient="bottom", title=None),
+        )
+        .properties(width=840, height=70)
+        .facet(row=alt.Row("schedule:N", sort=list(SCHEDULES)).title(None))
+    )

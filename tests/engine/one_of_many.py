@@ -100,6 +100,11 @@ def _layout(sizes: list[int]) -> dict[str, Any]:
 def ask(count: int, slices: int = 1, devices: int = 1, **spec: Any) -> list[dict[str, Any]]:
     """What each of `count` processes of so many devices answers: what came of `work`, and of each
     of `layouts`, sizes of meshes, how it lies."""
+    return started(__file__, count, slices, devices, spec)
+
+
+def started(script: str, count: int, slices: int, devices: int, spec: dict[str, Any]) -> list[Any]:
+    """What `script PLACE SPEC` answers in each of `count` processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -108,9 +113,9 @@ def ask(count: int, slices: int = 1, devices: int = 1, **spec: Any) -> list[dict
         "JAX_NUM_CPU_DEVICES": str(devices),
     }
     places = [json.dumps([rank, count, address, slices]) for rank in range(count)]
-    started = [
+    processes = [
         subprocess.Popen(
-            [sys.executable, __file__, place, json.dumps(spec)],
+            [sys.executable, script, place, json.dumps(spec)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -120,13 +125,13 @@ def ask(count: int, slices: int = 1, devices: int = 1, **spec: Any) -> list[dict
     ]
     try:
         answers = []
-        for process in started:
-            out, errors = process.communicate(timeout=200)
+        for process in processes:
+            out, errors = process.communicate(timeout=280)
             assert process.returncode == 0, errors[-3000:]
             answers.append(json.loads(out.strip().rpartition("\n")[2]))
         return answers
     finally:
-        for process in started:
+        for process in processes:
             process.kill()
 
 

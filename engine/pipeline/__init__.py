@@ -1,0 +1,1 @@
+"""Trains one model in stages on different devices, each with programs of its own."""
