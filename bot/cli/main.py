@@ -11,6 +11,7 @@ import typer
 
 from bot.cli import deployment, init
 from bot.setup.init import labels
+from runner.cli import new
 from runner.cli.commands import App
 from runner.cli.ending import stopping
 from runner.cli.main import app
@@ -61,6 +62,7 @@ def sandbox(
         webhook_secret=os.environ.get("REGATTA_WEBHOOK_SECRET", secrets.token_hex(16)),
         webhook_url=webhook_url or None,
         leaderboard_url=leaderboard_url or None,
+        starter=new.first("experiments/my-experiment"),
     )
     for label, color in labels().items():
         made.create_label(made.world.owner.login, label, color)

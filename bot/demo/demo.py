@@ -5,6 +5,7 @@ the sandbox's REST API. It observes the bot where people would: in threads, labe
 """
 
 import json
+import signal
 import tempfile
 import time
 from collections.abc import Mapping
@@ -58,7 +59,9 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
     console = Console(highlight=False)
     story = Story(console)
     missed: str | None = None
+    code = 1
     with ExitStack() as stack:
+        _end_at_signals(console)
         scratch = tempfile.TemporaryDirectory(prefix="regatta-demo-", ignore_cleanup_errors=True)
         home = Path(stack.enter_context(scratch))
         try:
@@ -68,13 +71,35 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
             missed = str(error) or type(error).__name__
             console.print(Text(f"✗ {missed}", style="bold red"))
             _show_logs(console, home)
-        except KeyboardInterrupt:
-            missed = "interrupted"
+        except Stopped as stopped:
+            missed, code = "interrupted", 128 + stopped.number
         if report:
             report.write_text(json.dumps(story.report(missed), indent=2) + "\n")
         if not missed and not once:
             _stay(console, lab)
-    return 1 if missed and missed != "interrupted" else 130 if missed else 0
+    return code if missed else 0
+
+
+class Stopped(BaseException):
+    """Somebody wants the demo to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _end_at_signals(console: Console) -> None:
+    """Let Ctrl-C and SIGTERM end the demo in order, and say so at once. A shell that starts the
+    demo with `&` ignores Ctrl-C for it, so the handlers are set here."""
+
+    def end(number: int, _: object) -> None:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_IGN)  # ending takes some seconds, and must not be cut off
+        console.print("\nEnding … (some seconds)", style="dim")
+        raise Stopped(number)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, end)
 
 
 # ── The story ────────────────────────────────────────────────────────────────────────────────
@@ -284,8 +309,8 @@ def _stay(console: Console, lab: Lab) -> None:
         while lab.ray.alive:
             time.sleep(0.5)
         console.print("Ray ended, so the demo ends.", style="red")
-    except KeyboardInterrupt:
-        console.print("\nStopping …", style="dim")
+    except Stopped:
+        return  # the handler has said so
 
 
 # ── Odds and ends ────────────────────────────────────────────────────────────────────────────

@@ -102,7 +102,8 @@ def _compared(plan: Plan, metric: str, figures: Figures, ranked: list[str]) -> l
     pairs = [(a, b) for a, b in of_seeds if a is not None and b is not None]
     first, second = (arm_summary(plan, figures, arm) for arm in (one, other))
     if len({*pairs}) < 2 or len(pairs) < len(plan.seeds):
-        why = "1 seed" if len(plan.seeds) == 1 else "the seed changes no score"
+        one_seed = "1 seed" if count == 1 else "1 seed each"
+        why = one_seed if len(plan.seeds) == 1 else "the seed changes no score"
         why = why if len(pairs) == len(plan.seeds) else "not every seed has a score"
         said: list[Part] = [("arm", one), ("", " scores "), *_scored(first.middle, 4, metric)]
         if count > 1:

@@ -22,6 +22,12 @@ def starters() -> list[str]:
     return sorted(path.name for path in STARTERS.iterdir() if (path / FILE_NAME).is_file())
 
 
+def first(folder: str) -> str:
+    """The experiment.yaml of the plain starter, for this folder."""
+    text = (STARTERS / "plain" / FILE_NAME).read_text(encoding="utf-8")
+    return text.replace(STANDS_FOR, folder)
+
+
 def command(
     name: Annotated[str, typer.Argument(help="What the experiment's folder is called.")],
     track: Annotated[

@@ -26,7 +26,7 @@ ATTRIBUTES = {
     "*": {"title", "align", "dir", "class"},
     "a": {"href"},
     "img": {"src", "alt", "width", "height"},
-    "input": {"disabled", "checked"},
+    "input": {"disabled", "checked", "aria-label"},
     "details": {"open"},
     "ol": {"start"},
     "td": {"colspan", "rowspan"},
@@ -35,8 +35,8 @@ ATTRIBUTES = {
 OUR_CLASSES = re.compile(r"task|tasks|mention|reference|sha|language-[\w+-]+")
 REL = "nofollow noopener noreferrer"
 # as the sanitiser writes them, with every quotation mark in a value escaped
-PICTURE_OR_BOX = re.compile(r'<(img|input)((?: [a-z]+="[^"]*")+)>')
-ATTRIBUTE = re.compile(r' ([a-z]+)="([^"]*)"')
+PICTURE_OR_BOX = re.compile(r'<(img|input)((?: [a-z-]+="[^"]*")+)>')
+ATTRIBUTE = re.compile(r' ([a-z-]+)="([^"]*)"')
 
 WORDS = re.compile(
     r"(?P<url>https?://[^\s<>\"'`]*[^\s<>\"'`.,:;!?)\]])"
@@ -47,12 +47,15 @@ WORDS = re.compile(
 
 
 @lru_cache(maxsize=2048)
-def render(text: str, page: str) -> str:
-    """Safe HTML of a comment; `page` is the repository's URL, to which `#7` is relative."""
-    parser = MarkdownIt("commonmark", {"html": True, "breaks": True})
+def render(text: str, page: str, branch: str = "") -> str:
+    """Safe HTML of a comment, or of a file at a `branch`; `page` is the repository's URL, to which
+    `#7` is relative, and the links and pictures of a file."""
+    parser = MarkdownIt("commonmark", {"html": True, "breaks": not branch})
     parser.enable(["table", "strikethrough"])
     parser.core.ruler.push("github_words", lambda state: _add_words(state, page))
     parser.core.ruler.push("tasks", _add_tasks)
+    if branch:
+        parser.core.ruler.push("files", lambda state: _find_files(state, page, branch))
     parser.core.ruler.push("columns", _align_columns)
     return sanitise(parser.render(text))
 
@@ -100,6 +103,15 @@ def _token(kind: str, content: str) -> Token:
     return Token(kind, "", 0, content=content)
 
 
+def _find_files(state: StateCore, page: str, branch: str) -> None:
+    """Let relative links and pictures lead to files of the repository."""
+    for token in (child for block in state.tokens for child in block.children or ()):
+        for tag, key, kind in (("link_open", "href", "blob"), ("image", "src", "raw")):
+            address = str(token.attrs.get(key, ""))
+            if token.type == tag and not re.match(r"[a-z]+:|[/#]", address):
+                token.attrSet(key, f"{page}/{kind}/{branch}/{address}")
+
+
 def _add_tasks(state: StateCore) -> None:
     """Turn `- [x] done` into a ticked box."""
     tokens = state.tokens
@@ -110,7 +122,7 @@ def _add_tasks(state: StateCore) -> None:
         found = re.match(r"\[([ xX])\] ", first[0].content)
         if found and first[0].type == "text":
             first[0].content = first[0].content[4:]
-            ticked = " checked" if found[1] in "xX" else ""
+            ticked = ' checked aria-label="done"' if found[1] in "xX" else ' aria-label="to do"'
             first.insert(0, _token("html_inline", f'<input type="checkbox" disabled{ticked}> '))
             item.attrSet("class", "task")
 

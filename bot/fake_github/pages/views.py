@@ -25,7 +25,7 @@ from bot.fake_github.world.timeline import timeline
 
 HERE = Path(__file__).parent
 TEMPLATES = ".github/ISSUE_TEMPLATE"
-PULL_TEMPLATE = ".github/pull_request_template.md"
+PULL_TEMPLATE = ".github/PULL_REQUEST_TEMPLATE.md"
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' http://127.0.0.1:* "
     "http://localhost:*; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
@@ -114,16 +114,20 @@ class Pages:
 
     def new_pull(self) -> dict[str, str]:
         """The fields of the new pull request page, filled with a first experiment."""
-        entries = self.world.git.tree(self._head(), recursive=True)
-        known = [each.path for each in entries if each.path.endswith("/experiment.yaml")]
-        content = self.default_file(known[0]) if known else None
         return {
             "branch": "my-experiment",
             "path": "experiments/my-experiment/experiment.yaml",
-            "content": content or "",
+            "content": self.world.starter,
             "title": "",
             "body": self.default_file(PULL_TEMPLATE) or "",
         }
+
+    def introduction(self, path: str) -> Markup:
+        """The first paragraph of a file, without its title. Its links are relative to the file."""
+        blocks = (block.strip() for block in (self.default_file(path) or "").split("\n\n"))
+        first = next((block for block in blocks if block and block[0] not in "#<![`|"), "")
+        branch = self.world.default_branch
+        return Markup(pages_markdown.render(first, self.root, branch))
 
     def _head(self) -> str:
         return self.world.git.resolve(self.world.default_branch) or ZERO
@@ -157,7 +161,7 @@ def routes(pages: Pages) -> APIRouter:
             issues=[each for each in threads if not each.pull],
             pulls=[each for each in threads if each.pull],
             forms=pages.forms(),
-            readme=pages.default_file("README.md"),
+            readme=pages.introduction("README.md"),
         )  # fmt: skip
 
     @router.get(f"{root}/issues/new")

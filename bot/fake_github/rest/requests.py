@@ -199,6 +199,10 @@ def answer_errors(app: FastAPI, page: Callable[[Request, Refused], Response]) ->
             body["url"] = headers["Location"] = app.state.sandbox.world.api + error.path
         return Answer(body, error.status, headers)
 
+    @app.exception_handler(404)
+    async def missing(request: Request, _: Exception) -> Response:
+        return await refused(request, not_found())
+
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
         """A path without a number where one is needed is a 404."""

@@ -58,11 +58,13 @@ def make_sandbox(
     owner: str = "regatta-lab",
     repo: str = "lab",
     leaderboard_url: str | None = None,
+    starter: str = "",
     clock: Clock | None = None,
     deliver: Deliver | None = None,
     app_key: str | None = None,
 ) -> Sandbox:
-    """A sandbox whose `main` has one commit with `files`; its git repository is under `root`.
+    """A sandbox whose `main` has one commit with `files`; its git repository is under `root`. Its
+    page for a new pull request begins with `starter`, an experiment.yaml.
 
     `app_key`: the App's public key (PEM), for a bot that signs as the App; `bot_token` works,
     too."""
@@ -73,7 +75,7 @@ def make_sandbox(
     lab = User(1, owner, owner, role="admin", type="Organization")
     bot = User(2, BOT, "Regatta Lab", type="Bot")
     world = World(lab, repo, bot, Git(path), clock, clock.now(), leaderboard_url=leaderboard_url)
-    world.app_key = app_key
+    world.app_key, world.starter = app_key, starter
     for person in (lab, bot, *map(replace, PERSONAS)):
         world.users[person.login.lower()] = person
     for login, token in persona_tokens.items():

@@ -234,6 +234,7 @@ class World:
     url: str = "http://127.0.0.1"  # of the server; `server.running` sets it once it has a port
     webhook_secret: str = ""
     leaderboard_url: str | None = None
+    starter: str = ""  # a first experiment.yaml, with which a new pull request begins
     default_branch: str = "main"
     users: dict[str, User] = field(default_factory=dict)
     tokens: dict[str, User] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from bot.fake_github.server import Sandbox
+from runner.cli import new
 from tests.sandbox.fixtures import NAME
 
 Told = Callable[[str], list[dict[str, Any]]]
@@ -51,6 +52,30 @@ def test_the_front_page_lists_threads_and_forms(visitor: Visitor, sandbox: Sandb
     assert "a stand-in for GitHub on this machine" in page
     for who in ("Ada", "Sam", "Grace"):
         assert who in page
+
+
+def test_the_front_page_begins_as_the_readme_does_and_its_links_lead_to_files(
+    visitor: Visitor, sandbox: Sandbox
+) -> None:
+    readme = (
+        b"# Lab\n\n![](badge.svg)\n\n**A lab** with [docs](docs/a.md), ![a map](docs/a.png) and "
+        b"[more](https://lab.example).\n\nNot this."
+    )
+    sandbox.commit("grace", "main", {"README.md": readme, "docs/a.md": b"x"}, "Say more")
+    page, root = visitor.get().text, "/regatta-lab/lab"
+    assert "<strong>A lab</strong>" in page
+    assert f'href="{root}/blob/main/docs/a.md"' in page
+    assert f'src="{root}/raw/main/docs/a.png"' in page
+    assert 'href="https://lab.example"' in page
+    assert "Not this" not in page
+    assert visitor.get("/blob/main/docs/a.md").ok
+
+
+def test_a_new_pull_request_begins_with_the_starter(visitor: Visitor, sandbox: Sandbox) -> None:
+    sandbox.world.starter = new.first("experiments/my-experiment")
+    page = visitor.get("/compare").text
+    assert "regatta plan experiments/my-experiment" in page
+    assert "train: {" in page
 
 
 def test_the_form_is_shown_with_its_fields_and_values(visitor: Visitor) -> None:
@@ -130,7 +155,6 @@ def test_a_pull_request_is_declared_and_pushed_to(
     visitor: Visitor, sandbox: Sandbox, told: Told
 ) -> None:
     sandbox.open_issue("ada", "A question")
-    assert "title: First" in visitor.get("/compare").text
     page = declare(visitor)
     assert page.url.endswith("/pull/2")
     assert "+title: Warm" in page.text
@@ -270,7 +294,7 @@ def test_a_file_is_served_at_any_commit_and_never_as_a_page(
 
 
 def test_a_missing_page_is_a_page_that_says_so(visitor: Visitor) -> None:
-    for path in ("/issues/99", "/pull/1", "/runs/1", "/commit/none", "/comments/1/edit"):
+    for path in ("/issues/99", "/pull/1", "/runs/1", "/commit/none", "/comments/1/edit", "/no"):
         answer = visitor.get(path)
         assert answer.status_code == 404
         assert "<html" in answer.text

@@ -88,7 +88,7 @@ def found(**scores: list[float | None]) -> str | None:
         ),
         (
             {"a": [2.0], "b": [2.1]},
-            "a scores 2.0000 bits per byte; b has 2.1000 (1 seed, so there is no interval)",
+            "a scores 2.0000 bits per byte; b has 2.1000 (1 seed each, so there is no interval)",
         ),
         (
             {"a": [2.0, 2.0], "b": [2.1, 2.1], "c": [2.2, 2.2]},

@@ -24,8 +24,11 @@ def html(text: str) -> str:
         ("| a | b |\n|--|--:|\n| 1 | 2 |", '<td align="right">2</td>'),
         ("~~gone~~", "<s>gone</s>"),
         ("one\ntwo", "one<br>\ntwo"),
-        ("- [x] done", '<li class="task"><input type="checkbox" disabled="" checked="">'),
-        ("- [ ] to do", '<li class="task"><input type="checkbox" disabled="">'),
+        (
+            "- [x] done",
+            '<li class="task"><input type="checkbox" disabled="" checked="" aria-label="done">',
+        ),
+        ("- [ ] to do", '<li class="task"><input type="checkbox" disabled="" aria-label="to do">'),
         ("ask @ada-1", '<span class="mention">@ada-1</span>'),
         ("see #12.", f'<a href="{PAGE}/issues/12" class="reference"'),
         ("https://example.org/a?b=1.", '<a href="https://example.org/a?b=1"'),
