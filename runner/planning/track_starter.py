@@ -74,7 +74,7 @@ def _budget(track: Track, kind: Kind, count: int) -> float:
         share = 1.0 if track.cost == "model" else UTILISATION[kind.platform]
         return ROOM * share * (track.budget or UNKNOWN)
     if track.seconds:
-        seconds = max(track.seconds / 4, track.seconds - STARTS) / 2
+        seconds = max(track.seconds / 4, track.seconds - STARTS) / 4  # a machine may be busy
         return seconds * kind.peak_flops * count * UTILISATION[kind.platform]
     return UNKNOWN
 
