@@ -1,6 +1,6 @@
 """The progress of an execution, as its jobs report it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from runner.execution.lifecycle import Facts
@@ -75,12 +75,13 @@ def progress(
                 ended=name in ended,
             )
         )
-    return _together(plan, runs)
+    return together(plan, runs)
 
 
-def _together(plan: Plan, runs: list[RunProgress]) -> Progress:
+def together(plan: Plan, runs: Sequence[RunProgress]) -> Progress:
+    """The progress of all runs of a plan."""
     known = [run for run in runs if run.tokens_per_second]
-    going = [run for run in known if not run.ended] or known[-1:]
+    going = [run for run in known if not run.ended] or [*known[-1:]]
     return Progress(
         runs=tuple(runs),
         tokens=sum(plan.arms[run.arm].tokens_until(run.step) for run in runs),

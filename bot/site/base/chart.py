@@ -54,6 +54,9 @@ class Chart:
     logged: Sequence[Literal["x", "y"]] = ()  # and are so at first
     smooth: Smooth | None = None
     note: str | None = None  # a sentence below it
+    part: str = ""  # of the script, if that is another chart's
+    # Where an axis ends whatever the figures are, by column: a live chart ends at what was planned.
+    ends: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[list[Any]]:
@@ -76,9 +79,16 @@ class Chart:
         of, times = self.derived[name]
         return [value * times for value in data[of]]
 
-    def source(self, **more: Any) -> str:
-        """The script file: all of the above, and further data of the page."""
-        body = {
+    def source(self, parts: "Mapping[str, Chart] | None" = None, **more: Any) -> str:
+        """The script file: all of the above, smaller charts by name, and further data of the
+        page."""
+        found = {"parts": {name: one.body for name, one in parts.items()}} if parts else {}
+        return taken(self.script, {**self.body, **found, **more})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What the script needs to draw it."""
+        return {
             "spec": self.spec,
             "data": {name: dict(columns) for name, columns in self.data.items()},
             "derived": self.derived,
@@ -86,9 +96,8 @@ class Chart:
             "columns": self.columns,
             "choices": self.choices,
             "smooth": vars(self.smooth) if self.smooth else None,
-            **more,
+            **({"ends": self.ends} if self.ends else {}),
         }
-        return taken(self.script, body)
 
 
 def taken(path: str, body: Mapping[str, Any]) -> str:

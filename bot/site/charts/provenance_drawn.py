@@ -55,8 +55,9 @@ def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
     }
 
 
-def drawing(nodes: Mapping[str, Node]) -> Markup:
-    """The picture; empty for too many boxes or fewer than two."""
+def drawing(nodes: Mapping[str, Node], root: str = "") -> Markup:
+    """The picture, with links from a page with this root; empty for too many boxes or fewer than
+    two. The list beside it has the links for the keyboard."""
     if not 2 <= len(nodes) <= MAX_BOXES:
         return Markup("")
     column: dict[str, int] = {}
@@ -85,6 +86,8 @@ def drawing(nodes: Mapping[str, Node]) -> Markup:
             )
     for name, node in nodes.items():
         x, y = places[name]
+        if node.page:
+            parts.append(f'<a href="{escape(root + node.page)}" tabindex="-1">')
         parts.append(
             f'<g class="{"here" if node.here else ""}">'
             f'<rect x="{x}" y="{y:.1f}" width="{WIDE}" height="{HIGH}" rx="5"/>'
@@ -92,6 +95,8 @@ def drawing(nodes: Mapping[str, Node]) -> Markup:
             f'<text x="{x + 9}" y="{y + 34:.1f}" class="quiet">{escape(_cut(node.words))}</text>'
             "</g>"
         )
+        if node.page:
+            parts.append("</a>")
     return Markup("".join([*parts, "</svg>"]))
 
 

@@ -8,11 +8,14 @@ one. A row with one seed has no spread, and missing runs may be the bad ones: ne
 re-run is not a row; it counts for the row of what it reproduces.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
+
+from scipy.special import stdtrit
 
 from bot.site.facts.entries import Entry
 from bot.site.facts.reproductions import Again
@@ -58,9 +61,11 @@ class Row:
     @cached_property
     def interval(self) -> Interval | None:
         """The 95 % interval of the mean over seeds; None without a spread."""
-        figures = self.entry.scores.get(self.metric, {})
-        values = [x for (arm, _), x in figures.items() if arm == self.arm and x is not None]
-        return estimates.interval_of(values) if self.summary.spread is not None else None
+        one = self.summary
+        if one.spread is None:
+            return None
+        around = _quantile(one.n) * one.spread / math.sqrt(one.n)
+        return one.middle - around, one.middle + around
 
     @property
     def place(self) -> str:
@@ -123,6 +128,12 @@ class Row:
         """The verdicts about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
         return [v for v in found if self.arm in v.prediction.arms]
+
+
+@cache
+def _quantile(seeds: int) -> float:
+    """Of the t distribution, as in `estimates.interval_of`."""
+    return float(stdtrit(seeds - 1, (1 + estimates.LEVEL) / 2))
 
 
 def _apart(end: record.StepEnd) -> bool:

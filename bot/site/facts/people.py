@@ -5,7 +5,7 @@ Everybody whom a record names as the author of a preregistration or of a pull re
 member is found by GitHub's id, which stays when the login changes; the newest login is shown.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -62,7 +62,7 @@ def page_of(id: int) -> str:
     return f"people/{id}.html"
 
 
-def members(facts: Lab, told: Sequence[Forecast] | None = None) -> list[Member]:
+def members(facts: Lab) -> list[Member]:
     """Everybody, by calibration, the best first; those without a score come last."""
     found: dict[int, Member] = {}
 
@@ -76,7 +76,7 @@ def members(facts: Lab, told: Sequence[Forecast] | None = None) -> list[Member]:
     for entry in facts.entries:
         if entry.by:
             of(entry.by, entry.execution.at).executions.append(entry)
-    for forecast in forecasts(facts) if told is None else told:
+    for forecast in forecasts(facts):
         if forecast.entry.seal:
             of(forecast.entry.seal.author, forecast.entry.seal.at).forecasts.append(forecast)
     for group in facts.groups:

@@ -20,6 +20,7 @@ from bot.site.base.left_out import listed
 from bot.site.facts.entries import Entry, whole
 from bot.site.facts.lab import Lab, read_lab
 from bot.site.facts.memory import Memory
+from bot.site.facts.people import members as people_of
 from bot.site.pages import (
     boards,
     delphi,
@@ -160,6 +161,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     this = this.at(facts.repository)
     these = this.saying(facts.left_out)  # of all executions
     asked = cache(lambda: experiments.experiments(facts))
+    known = cache(lambda: people_of(facts))
     ranked = cache(lambda: [boards.Board(group, facts) for group in facts.groups])
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
@@ -186,9 +188,9 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
         yield from listed(page, partial(own, number, entry))
     yield from listed("experiments", lambda: experiments.files(asked(), facts, these))
     yield from listed("experiments.html", lambda: experiment_index.files(asked(), facts, these))
-    yield from listed("people.html", lambda: members.files(facts, these))
+    yield from listed("people.html", lambda: members.files(known(), facts, these))
     yield from listed("compare.html", lambda: runs.comparison(facts, these))
-    yield from listed("forecasts.html", lambda: forecast_page.files(facts, these))
+    yield from listed("forecasts.html", lambda: forecast_page.files(known(), facts, these))
     yield from listed("speedrun.html", lambda: speedruns.files(facts, these, store))
     yield from listed("entries.html", lambda: entered.files(store, facts, these))
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)

@@ -7,6 +7,7 @@ last page, and no other.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bot.site.base.files import File, made_from
@@ -14,7 +15,7 @@ from bot.site.base.rows import Rows
 from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
 from bot.site.pages.experiments import Experiment
-from bot.site.pages.headlines import Headline, headline
+from bot.site.pages.headlines import Headline, headline, main_verdict
 from bot.site.pages.templating import Look
 from runner.schema import record
 
@@ -44,7 +45,7 @@ class Line:
         """The same as text."""
         return self.by.login if self.by else self.entry.author if self.entry else ""
 
-    @property
+    @cached_property
     def found(self) -> Headline | None:
         """What it found."""
         return headline(self.entry, self.one.why_not(self.entry)) if self.entry else None
@@ -63,8 +64,8 @@ class Line:
             return "running"
         if self.entry.result.state != "done":
             return self.entry.result.state
-        first = self.found.outcome if self.found else ""
-        return first or "no prediction"
+        verdict = main_verdict(self.entry)
+        return verdict.outcome if verdict else "no prediction"
 
 
 def keys(line: Line) -> dict[str, Any]:

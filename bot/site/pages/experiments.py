@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from bot.site.base.files import File, made_from
 from bot.site.facts.entries import Entry
@@ -116,20 +116,24 @@ def experiments(facts: Lab) -> list[Experiment]:
 def files(every: Iterable[Experiment], facts: Lab, look: Look) -> Iterator[File]:
     """The page of each, and its picture."""
     for one in every:
-        preview = pictured(one)
-        repository = facts.repositories.get(one.seal.repository) if one.seal else None
-        yield from preview.files(look)
-        yield look.page(
-            one.path,
-            "experiment.html",
-            made_from(look.told, repository or "", one.told),
-            one=one,
-            preview=preview,
-            repository=repository,
-            strip=strip,
-            knobs=knobs,
-            scored_on=scored_on,
-        )
+        repository = facts.repositories.get(one.repository or 0)
+        if look.pages.globals["address"]:
+            yield from pictured(one).files(look)
+        made = made_from(look.told, repository or "", one.told)
+        yield File(one.path, partial(_page, one, repository, look), made)
+
+
+def _page(one: Experiment, repository: str | None, look: Look) -> str:
+    return look.render(
+        one.path,
+        "experiment.html",
+        one=one,
+        preview=pictured(one),
+        repository=repository,
+        strip=strip,
+        knobs=knobs,
+        scored_on=scored_on,
+    )
 
 
 # ── Its picture ──────────────────────────────────────────────────────────────────────────────

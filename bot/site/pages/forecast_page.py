@@ -1,6 +1,6 @@
 """The page of forecasts, and its JSON."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from runner.analysis.calibration import Bin, Calibration
 from runner.lib.canonical_json import to_json
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def files(every: Sequence[people.Member], facts: Lab, look: Look) -> Iterator[File]:
     """`forecasts.html` and `api/forecasts.json`."""
     told, of_the_lab = forecasts.forecasts(facts), forecasts.foretold(facts)
     made = made_from(look.told, facts.told)
@@ -37,7 +37,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
         rows=rows,
         chart=chart,
         told=told,
-        people=[one for one in people.members(facts, told) if one.forecasts][:SHOWN],
+        people=[one for one in every if one.forecasts][:SHOWN],
         sealed_ones=sealed.sealed_ones(),
         all=everybody,
         foretold=of_the_lab,

@@ -20,21 +20,25 @@ class Headline:
     why_not: str = ""  # why the verdict does not count
 
 
-def headline(entry: Entry, why_not: str | None = None) -> Headline | None:
-    """The first verdict that says a figure, otherwise the best arm; None without any score."""
+def main_verdict(entry: Entry) -> record.Verdict | None:
+    """The verdict that a headline is about: the first one with a figure."""
     judged = entry.result.verdicts if entry.result else ()
-    told = [one for one in judged if findings.found(one)] or [*judged]
-    if told:
-        first = told[0]
-        parts = findings.found(first) or [("", first.why)]
-        more = len(judged) - 1
-        return Headline(tuple(parts), first.outcome, first, more, why_not or "")
+    figured = (one for one in judged if one.interval is not None)
+    return next(figured, judged[0] if judged else None)
+
+
+def headline(entry: Entry, why_not: str | None = None) -> Headline | None:
+    """The first verdict with a figure, otherwise the best arm; None without any score."""
+    verdict, result = main_verdict(entry), entry.result
+    if verdict and result:
+        parts = findings.found(verdict) or [("", verdict.why)]
+        more = len(result.verdicts) - 1
+        return Headline(tuple(parts), verdict.outcome, verdict, more, why_not or "")
     scored = [(one.mean, arm) for arm, one in entry.summaries.items() if one.mean is not None]
-    if not scored or entry.result is None:
+    if not scored or result is None:
         return None
     _, best = min(scored)
     summary = entry.summaries[best]
-    seeds = many(summary.n, "seed")
     parts = [("arm", best), ("", " scores "), ("figure", f"{summary} bits per byte")]
     others = f", the best of {len(scored)} arms" if len(scored) > 1 else ""
-    return Headline((*parts, ("", f"{others} ({seeds})")))
+    return Headline((*parts, ("", f"{others} ({many(summary.n, 'seed')})")))

@@ -1,18 +1,17 @@
 """People's pages, and the list of them: `people.html`, `people/<id>.html`. Agents have the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import SHOWN
 from bot.site.facts.lab import Lab
-from bot.site.facts.people import Member, members
+from bot.site.facts.people import Member
 from bot.site.pages.forecast_page import reliability
 from bot.site.pages.templating import Look
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def files(every: Sequence[Member], facts: Lab, look: Look) -> Iterator[File]:
     """A page for each, and the list."""
-    every = members(facts)
     for one in every:
         yield look.page(
             one.path,

@@ -4,13 +4,15 @@ A run's figures are one script file beside its page. The comparison loads those 
 link, so nothing is written twice.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from bot.site.base.chart import taken
 from bot.site.base.files import File, made_from
-from bot.site.charts import curves, provenance_drawn, validation_curves
+from bot.site.charts import curves, job_charts, provenance_drawn, validation_curves
+from bot.site.facts import models
 from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
 from bot.site.pages import executions
@@ -24,6 +26,7 @@ from runner.store import artifacts
 from runner.store.scratch_paths import LOG, SCRATCH
 from runner.store.store import Store, StoreError
 
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # of a terminal, ECMA-48
 MAX_LOG = 6_000  # bytes of a log's end
 MAX_SAMPLES, MAX_SAMPLE = 20, 2_000  # on a page; characters of each text
 NAMES = "compare.names.js"
@@ -34,7 +37,7 @@ def files(entry: Entry, whole: Callable[[], Entry], look: Look, store: Store) ->
     curves."""
     made = made_from(look.told, entry.told)
     for at, name in enumerate(entry.names):
-        yield File(f"runs/{name}.js", partial(_script, whole, at), made)
+        yield File(f"runs/{name}.js", partial(_script, whole, at, store), made)
         if entry.runs[at].validation:
             script = partial(_validation, entry, at)
             yield File(validation_curves.script_of(entry.runs[at]), script, made)
@@ -55,6 +58,8 @@ def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
         run=run,
         name=name,
         chart=partial(curves.of_run, entry, run),
+        job=job_charts.charts(job_charts.lines_of(store, entry.plan, run), run),
+        taken_home=models.of_run(entry, run),
         validation=partial(validation_curves.of_run, entry, run),
         config=config(entry.plan, run),
         nodes=partial(provenance_drawn.of_run, entry, run),
@@ -72,7 +77,7 @@ def comparison(facts: Lab, look: Look) -> Iterator[File]:
     yield look.page("compare.html", "compare.html", look.told, chart=curves.of_many)
 
 
-def _script(whole: Callable[[], Entry], at: int) -> str:
+def _script(whole: Callable[[], Entry], at: int, store: Store) -> str:
     entry = whole()
     run, scored = entry.runs[at], scored_on(entry.plan)
     planned = entry.plan.arms[run.arm]
@@ -98,7 +103,8 @@ def _script(whole: Callable[[], Entry], at: int) -> str:
         },
         "config": {key: _plain(value) for key, value in config(entry.plan, run).items()},
     }
-    return curves.of_run(entry, run).source(run=told)
+    parts = job_charts.charts(job_charts.lines_of(store, entry.plan, run), run)
+    return curves.of_run(entry, run).source(parts, run=told)
 
 
 def config(plan: record.Plan, run: record.Run) -> dict[str, Any]:
@@ -160,7 +166,7 @@ def end_of_log(store: Store, name: str) -> str | None:
         printed = store.peek(name, start=-4 * MAX_LOG) or b""
     except StoreError:  # a job may have left something else there
         return None
-    words = redact.clean(printed.decode("utf-8", "replace"))[-MAX_LOG:]
+    words = redact.clean(COLOURS.sub("", printed.decode("utf-8", "replace")))[-MAX_LOG:]
     lines = words.splitlines()
     whole = lines if len(printed) <= MAX_LOG else lines[1:]  # the first one may be cut off
     return "\n".join(line for line in whole if line.isprintable() or "\t" in line) or None

@@ -15,6 +15,8 @@ from markupsafe import Markup, escape
 from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, people, sealed
+from bot.site.facts.entries import Entry
+from bot.site.pages.citation import bibtex
 from runner.analysis import estimates, findings, score_table, verdicts
 from runner.history import lost_work
 from runner.lib import format
@@ -113,7 +115,11 @@ def _templates(
         name = quote(origin.repository_name)
         return f"{host}/{name}/commit/{origin.commit}" if host and name else None
 
+    def citation(entry: Entry, path: str, what: str) -> str:
+        return bibtex(entry, what, lab, f"{address}/{path}" if address else "")
+
     pages.globals.update(
+        citation=citation,
         compared=compared,
         data_pages=outputs.pages_of,
         lab=lab,

@@ -59,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
     store = Store(folder / "store")
     synthetic.preregister(store, 1, edits=1)
-    synthetic.board(store, 60)
+    synthetic.board(store, 60, asked=True)
     running = synthetic.execution(synthetic.plan(title="A longer run"), "running", pull=99)
     synthetic.begin(store, running, "t1.claimed", "t1.started")
     synthetic.finish(

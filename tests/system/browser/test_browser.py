@@ -49,16 +49,16 @@ def test_a_board_is_sorted_by_its_headings_and_the_link_keeps_it(visit: Visit) -
 
 def test_a_board_is_sorted_with_the_keyboard_alone(visit: Visit) -> None:
     page = boards(visit)
-    page.locator("#board thead th", has_text="Parameters").get_by_role("button").focus()
+    page.locator("#board thead th", has_text="Params").get_by_role("button").focus()
     page.keyboard.press("Enter")
-    expect(page.locator("#board thead th", has_text="Parameters")).to_have_attribute(
+    expect(page.locator("#board thead th", has_text="Params")).to_have_attribute(
         "aria-sort", "ascending"
     )
 
 
 def test_rows_are_filtered_by_words_and_the_number_of_rows_is_said(visit: Visit) -> None:
     page = boards(visit)
-    page.locator("#filter-text").fill("17: is fast")
+    page.locator("#filter-text").fill("17: long fast")
     expect(page.locator("#board tbody tr")).to_have_count(1)
     expect(page.get_by_role("status").first).to_contain_text("1 of")
     page.locator("#filter-text").fill("no such words anywhere")
@@ -66,7 +66,7 @@ def test_rows_are_filtered_by_words_and_the_number_of_rows_is_said(visit: Visit)
 
 
 def test_a_filtered_board_can_be_linked_to(visit: Visit) -> None:
-    page = visit.go("leaderboards.html#board.text=17:%20is")
+    page = visit.go("leaderboards.html#board.text=17:%20long")
     expect(page.locator("#board tbody tr")).to_have_count(2)
 
 
@@ -111,12 +111,15 @@ def test_the_table_behind_a_chart_is_read_without_drawing_it(visit: Visit) -> No
     assert figure.locator("table tbody tr").count() > 1
 
 
-def test_vega_is_loaded_when_a_chart_comes_into_view_and_not_before(visit: Visit) -> None:
+def test_vega_is_loaded_when_a_chart_comes_into_view_and_not_before(
+    visit: Visit, site: Path
+) -> None:
     asked: list[str] = []
     visit.page.on("request", lambda request: asked.append(urlsplit(request.url).path))
     page = visit.page
     page.set_viewport_size({"width": 1280, "height": 300})
-    visit.go("leaderboards.html")
+    chart = next(path for path in (site / "executions").glob("*/loss.js"))
+    visit.go(f"executions/{chart.parent.name}/index.html")
     page.wait_for_load_state("networkidle")
     assert not any(path.endswith("vega.js") for path in asked)
     page.locator("figure[data-chart]").first.scroll_into_view_if_needed()
@@ -126,7 +129,7 @@ def test_vega_is_loaded_when_a_chart_comes_into_view_and_not_before(visit: Visit
 
 def test_a_charts_state_is_in_its_link(visit: Visit) -> None:
     page = visit.go("leaderboards.html")
-    figure = page.locator("figure[data-chart]").first
+    figure = page.locator("#frontier")
     figure.scroll_into_view_if_needed()
     knob = figure.locator("select[data-knob], input[type=checkbox][data-knob]").first
     expect(knob).to_be_visible()
@@ -153,9 +156,6 @@ def test_a_page_says_where_one_is_and_every_link_leads_somewhere(visit: Visit, s
     assert json.loads((site / "api" / "leaderboard.json").read_bytes())["groups"]
 
 
-# ── For everybody ────────────────────────────────────────────────────────────────────────────
-
-
 def every_kind(site: Path) -> list[str]:
     """One page of each kind, and those that stand at the top."""
     found = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
@@ -164,6 +164,56 @@ def every_kind(site: Path) -> list[str]:
         parts = path.split("/")
         kinds.setdefault(f"{len(parts)} {parts[0]}", path)
     return sorted(kinds.values())
+
+
+# ── The list of experiments ──────────────────────────────────────────────────────────────────
+
+
+def test_experiments_are_searched_from_any_page_and_the_link_keeps_it(visit: Visit) -> None:
+    page = visit.go("people.html")
+    page.get_by_label("Search the experiments").fill("question 17")
+    page.keyboard.press("Enter")
+    rows = page.locator("#experiments tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("Question 17")
+    page.reload()
+    expect(rows).to_have_count(1)
+    page.locator("#filter-text").fill("")
+    expect(rows).to_have_count(50)
+
+
+def test_a_tag_lists_the_experiments_that_have_it(visit: Visit) -> None:
+    page = visit.go("experiments.html")
+    page.locator("#experiments .tag", has_text="wiki").first.click()
+    expect(page.get_by_role("status")).to_contain_text("12 of")
+    expect(page.locator("#filter-tag")).to_have_value("wiki")
+
+
+def test_a_citation_is_copied(chromium: Browser, site: Path, served: str) -> None:
+    for visit in visiting(chromium, served, permissions=["clipboard-read", "clipboard-write"]):
+        run = next((site / "runs").glob("*.html")).name
+        page = visit.go(f"runs/{run}")
+        page.get_by_role("button", name="Copy: BibTeX").click()
+        expect(page.get_by_role("button", name="Copy: BibTeX")).to_have_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()").startswith("@misc{regatta-x")
+
+
+def test_without_a_script_the_site_is_read_and_every_experiment_is_found(
+    chromium: Browser, site: Path
+) -> None:
+    root = f"{site.as_uri()}/"
+    for visit in visiting(chromium, root, viewport=DESKTOP, java_script_enabled=False):
+        page = visit.go("index.html")
+        expect(page.get_by_role("heading", name="Found last")).to_be_visible()
+        expect(page.locator(".spark svg .line").first).to_be_visible()
+        page.get_by_role("link", name="All experiments").click()
+        expect(page.locator("#experiments tbody tr")).to_have_count(50)
+        page.get_by_role("link", name="the list in pages").click()
+        expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+        assert page.locator("tbody tr").count() > 0
+
+
+# ── For everybody ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -1,6 +1,7 @@
 """The page of what runs now: from what jobs report, kept for some seconds, for everybody."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from fastapi import FastAPI
@@ -83,6 +84,37 @@ def test_a_live_page_shows_what_jobs_report(store, client, tmp_path):
     assert "This page reloads them every 5 seconds" in page.text
     assert "../live.js" in page.links
     assert "spec" in body
+
+
+def test_a_live_page_says_how_far_it_is_how_long_it_took_and_what_is_left(store, tmp_path):
+    plan = synthetic.plan()
+    synthetic.begin(store, synthetic.execution(plan), "t1.claimed", "t1.started")
+    report(store, "fast.s1", *range(1, 9))
+    today = synthetic.START + timedelta(minutes=3)
+    page = live.Live(store, look("Lab", live=True), today=lambda: today).drawn(NAME)
+    body = json.loads(page.script.partition(",")[2].removesuffix(");\n"))
+    assert body["live"]["share"] == pytest.approx(8 / (6 * 16), abs=1e-4)
+    assert body["live"]["facts"] == {
+        "done": "8%", "tokens": "32.8k of 393k", "elapsed": "3 min 0 s", "left": "40 s",
+        "speed": "9,000",
+    }  # fmt: skip
+    assert body["ends"]["tokens"] == 16 * 16 * 256, "the axis ends where training will"
+    (tmp_path / "live.html").write_text(page.page)
+    text = Page(tmp_path / "live.html").text
+    assert "40 s left for training 3 min 0 s elapsed" in text
+    assert text.index("Training loss") < text.index("Steps planned"), "the curve comes first"
+
+
+def test_a_runs_live_page_has_gradient_norm_learning_rate_and_speed(store):
+    synthetic.begin(store, synthetic.execution(synthetic.plan()), "t1.claimed", "t1.started")
+    report(store, "fast.s1", 1, 2, 3)
+    page = live.Live(store, look("Lab", live=True)).drawn(NAME, "fast.s1")
+    body = json.loads(page.script.partition(",")[2].removesuffix(");\n"))
+    assert {name: part["data"]["points"]["value"] for name, part in body["parts"].items()} == {
+        "grad_norm": [1.0] * 3, "learning_rate": [0.001] * 3, "tokens_per_second": [9000.0] * 3,
+    }  # fmt: skip
+    for title in ("Gradient norm", "Learning rate", "Tokens per second"):
+        assert title in page.page
 
 
 def test_before_the_first_step_there_is_a_page_without_a_curve(store, client, tmp_path):

@@ -66,6 +66,12 @@
     };
   };
 
+  // The body of a figure; a smaller chart is a part of another one's.
+  const bodyOf = async (figure) => {
+    const body = await (figure.body ?? regatta.load(figure.dataset.chart));
+    return figure.dataset.part ? body.parts[figure.dataset.part] : body;
+  };
+
   // ── One chart ──────────────────────────────────────────────────────────────────────────────
   const knob = (figure, name) => figure.querySelector(`[data-knob="${name}"]`);
   const has = (figure, name) => {
@@ -112,6 +118,8 @@
         const log = knob(figure, `log${channel}`);
         if (log && one.type === "quantitative") {
           const { zero, ...scale } = one.scale ?? {}, on = has(figure, `log${channel}`) === "1";
+          const end = channel === "x" && body.ends?.[one.field]; // as far as was planned
+          if (end) scale.domainMax = end;
           one.scale = on ? { ...scale, type: "log" } : { ...scale, zero: zero ?? false, type: "linear" };
         }
       }
@@ -134,7 +142,7 @@
   const draw = async (figure) => {
     const plot = figure.querySelector(".plot"), turn = (figure.turn = (figure.turn ?? 0) + 1);
     try {
-      const body = await (figure.body ?? regatta.load(figure.dataset.chart));
+      const body = await bodyOf(figure);
       if (!window.vegaEmbed) await regatta.load("vega.js");
       if (figure.turn !== turn) return; // asked for anew meanwhile
       const spec = described(figure, body), all = Object.values(spec.datasets);
@@ -170,7 +178,7 @@
   const tabled = (body) => [Object.keys(body.columns), rows(body.data[body.table], body.derived)];
   const fill = async (details) => {
     const figure = details.closest("figure"), table = details.querySelector("tbody");
-    const body = await (figure.body ?? regatta.load(figure.dataset.chart));
+    const body = await bodyOf(figure);
     const [names, found] = tabled(body);
     table.replaceChildren(...found.slice(0, MOST_ROWS).map((row) => {
       const line = document.createElement("tr");
@@ -188,7 +196,7 @@
     }
   };
   const save = async (figure) => {
-    const body = await (figure.body ?? regatta.load(figure.dataset.chart));
+    const body = await bodyOf(figure);
     const [names, found] = tabled(body);
     const quoted = (value) => {
       const words = String(value ?? "");

@@ -3,7 +3,7 @@
 (() => {
   const now = document.getElementById("now");
   if (!now || "ended" in now.dataset) return;
-  const path = now.dataset.live, said = now.querySelector("[data-said]");
+  const path = now.dataset.live, said = document.querySelector("[data-said]");
   const fill = (rows) => {
     const made = rows.map((row) => {
       const line = document.createElement("tr"), head = document.createElement("th");
@@ -24,22 +24,26 @@
       }));
       return line;
     });
-    now.querySelector("tbody").replaceChildren(...made);
+    document.querySelector("#reported tbody").replaceChildren(...made);
   };
   const ask = async () => {
     if (document.hidden) return;
     try {
       const body = await regatta.load(path, true);
-      const figure = document.querySelector(`figure[data-chart="${path}"]`);
+      const figures = [...document.querySelectorAll(`figure[data-chart="${path}"]`)];
       // What else the page says follows from its state, so it is asked for as a whole.
-      if (body.live.state !== now.dataset.state || Boolean(body.spec) !== Boolean(figure)) {
-        return location.reload();
+      const charts = Boolean(body.spec) + Object.keys(body.parts ?? {}).length;
+      if (body.live.state !== now.dataset.state || charts !== figures.length) return location.reload();
+      for (const [name, words] of Object.entries(body.live.facts)) {
+        const place = now.querySelector(`[data-fact="${name}"]`);
+        if (place) place.textContent = words;
       }
+      now.querySelector("progress").value = body.live.share;
       fill(body.live.rows);
       const log = document.querySelector("pre.log");
       if (log && "log" in body.live) log.textContent = body.live.log;
       said.textContent = "";
-      if (figure) await regatta.redraw(figure, body);
+      for (const figure of figures) await regatta.redraw(figure, body);
     } catch {
       said.textContent = "The lab does not answer. The numbers may be old.";
     }

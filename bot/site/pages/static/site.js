@@ -42,6 +42,31 @@ const regatta = (() => {
     });
   });
 
+  // ── What can be copied ─────────────────────────────────────────────────────────────────────
+  const copied = async (pre) => {
+    const words = pre.querySelector("code").textContent;
+    if (navigator.clipboard) return navigator.clipboard.writeText(words);
+    getSelection().selectAllChildren(pre.querySelector("code")); // from file:// and plain http://
+    if (!document.execCommand("copy")) throw new Error("not copied");
+  };
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const pre of document.querySelectorAll("pre[data-copy]")) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "copy";
+      button.textContent = "Copy";
+      button.setAttribute("aria-label", `Copy: ${pre.getAttribute("aria-label")}`);
+      button.addEventListener("click", () => copied(pre).then(
+        () => { button.textContent = "Copied"; },
+        () => { button.textContent = "Select it and copy"; },
+      ));
+      const place = document.createElement("div");
+      place.className = "copied";
+      pre.replaceWith(place);
+      place.append(pre, button);
+    }
+  });
+
   // ── State in the link: #board.sort=mean&loss.x=flops ───────────────────────────────────────
   const read = () => {
     const hash = location.hash.slice(1), found = new Map();
