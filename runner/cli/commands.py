@@ -32,7 +32,7 @@ PANELS = {
     "Experiments": ("forecast", "compile", "alias", "schema", "corpus", "label"),
     "Models": ("chat", "export", "import"),
     "Site": ("site", "results", "wandb"),
-    "Lab": ("init", "serve", "handle", "doctor", "store", "sandbox"),
+    "Lab": ("init", "serve", "handle", "doctor", "store"),
     "Trust": ("verify", "reproduce", "replay", "key"),
     "Cluster": ("simulate", "compile-check"),
 }

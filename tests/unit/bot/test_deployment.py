@@ -1,10 +1,13 @@
 """How secrets reach a deployment."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bot.model.site import Site
+from bot.service import actions_job
 from bot.setup import settings
 from bot.setup.settings import SECRET, Settings, Unset
 from runner.isolation import bubblewrap
@@ -88,3 +91,21 @@ def test_own_code_is_isolated_as_the_operator_says_else_as_works_here(
 def test_an_operator_who_says_two_things_is_asked_for_one(how: str) -> None:
     with pytest.raises(Unset, match="contradict"):
         said(isolation=how, trust_approved_code=True).isolated()
+
+
+@pytest.mark.parametrize(
+    ("address", "site"),
+    [("https://lab.example/", Site("https://lab.example", live=False)), ("", None)],
+)
+def test_in_actions_mode_comments_link_to_a_published_site_which_shows_nothing_live(
+    monkeypatch: pytest.MonkeyPatch, address: str, site: Site | None
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(actions_job, "opened", lambda _: (None, SimpleNamespace(id=1)))
+    monkeypatch.setattr(actions_job, "reconciler", lambda *_, **more: given.update(more))
+    monkeypatch.setattr(actions_job, "work", lambda *_, **__: "done")
+    for name in ("event_of", "keep", "lasting"):
+        monkeypatch.setattr(actions_job, name, lambda *_: None)
+    monkeypatch.setattr(actions_job.logs, "set_up", lambda *_, **__: None)
+    actions_job.handle(said(site=address), {}, 1.0)
+    assert given == {"site": site}
