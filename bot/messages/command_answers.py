@@ -23,7 +23,13 @@ def asked(approval: Approval) -> str:
 
 
 def refused(answer: Approval | Answered) -> str:
-    """That a command was refused, and why."""
+    """That a command was refused, or an agent's plan by the policy, and why."""
+    if isinstance(answer, Approval) and answer.by_policy:
+        policy = f"the policy (commit `{answer.policy[:12]}`)"
+        return (
+            f"**Not started:** {policy} does not allow plan {answer.plan}. {prose(answer.why)}\n\n"
+            "Nobody can approve this plan before that has changed."
+        )
     refusal = f"**Not done:** `/{answer.what}` by {text(answer.by.login)}. {prose(answer.why)}"
     return f"{refusal}\n\nThe lab did not start or stop anything."
 

@@ -5,7 +5,7 @@ derived from them. Paths below `records/`:
 
     preregistrations/<repository>/<issue>/<n>.json    1 is the seal, the rest later edits
     plans/<repository>/<pull>/<n>.json                one for each head that was planned
-    approvals/<repository>/<pull>/<command>.json      the decision about a `/run`
+    approvals/<repository>/<pull>/<command>.json      the decision about a `/run`, or the policy's
     answers/<repository>/<thread>/<command>.json      the decision about another command
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
@@ -17,10 +17,12 @@ derived from them. Paths below `records/`:
 """
 
 from runner.schema.metrics import Score as Score
+from runner.schema.record.approvals import POLICY as POLICY
 from runner.schema.record.approvals import Answered as Answered
 from runner.schema.record.approvals import Approval as Approval
 from runner.schema.record.approvals import Narrowing as Narrowing
 from runner.schema.record.approvals import command_of as command_of
+from runner.schema.record.approvals import policy_at as policy_at
 from runner.schema.record.executions import FINAL_STATES as FINAL_STATES
 from runner.schema.record.executions import MOST_ATTEMPTS as MOST_ATTEMPTS
 from runner.schema.record.executions import Cancelled as Cancelled
@@ -66,6 +68,7 @@ from runner.schema.record.pull_requests import PlanRecord as PlanRecord
 from runner.schema.record.pull_requests import Source as Source
 from runner.schema.record.pull_requests import Spread as Spread
 from runner.schema.record.pull_requests import Standing as Standing
+from runner.schema.record.questions import Agent as Agent
 from runner.schema.record.questions import Edit as Edit
 from runner.schema.record.questions import Person as Person
 from runner.schema.record.questions import Prediction as Prediction
