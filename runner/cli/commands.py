@@ -29,7 +29,7 @@ PANELS = {
         "demo",
         "sandbox",
     ),
-    "Experiments": ("forecast", "compile", "alias", "schema", "corpus", "label"),
+    "Experiments": ("forecast", "search", "compile", "alias", "schema", "corpus", "label"),
     "Models": ("chat", "export", "import"),
     "Site": ("site", "results", "wandb", "mcp"),
     "Lab": ("init", "serve", "handle", "doctor", "store", "sandbox"),

@@ -31,6 +31,7 @@ from runner.cli import (
     reproduce,
     results,
     schema,
+    search,
     simulate,
     steps_view,
     terminal,
@@ -73,6 +74,7 @@ for module in (
     reproduce,
     results,
     schema,
+    search,
     simulate,
     verify,
 ):

@@ -13,6 +13,7 @@ derived from them. Paths below `records/`:
     replays/<execution>/<n>.json                      a part of a run was trained again
     wandb/<execution>.<arm>.s<seed>.json              the run was sent to W&B
     tracked/<execution>.json                          where W&B shows the execution
+    searches/<search>/terms.json, <n>.json, end.json  what `regatta search` searched, each trial
     hub/<execution>.<step>.json                       an exported model was sent to the Hub
 """
 
@@ -85,6 +86,11 @@ from runner.schema.record.results import Upload as Upload
 from runner.schema.record.results import Used as Used
 from runner.schema.record.results import Validated as Validated
 from runner.schema.record.results import Verdict as Verdict
+from runner.schema.record.searches import Compared as Compared
+from runner.schema.record.searches import SearchEnd as SearchEnd
+from runner.schema.record.searches import SearchTerms as SearchTerms
+from runner.schema.record.searches import SearchTrial as SearchTrial
+from runner.schema.record.searches import WeighedTrial as WeighedTrial
 from runner.schema.record.studies import AblatedPart as AblatedPart
 from runner.schema.record.studies import IsoflopArm as IsoflopArm
 from runner.schema.record.studies import PlannedAblation as PlannedAblation
