@@ -11,7 +11,7 @@ from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import SHOWN, Rows
 from bot.site.charts.curves import plain
-from bot.site.facts import agents, forecasts, people, sealed
+from bot.site.facts import forecasts, people, sealed
 from bot.site.facts.lab import Lab
 from bot.site.pages.templating import Look
 from runner.analysis.calibration import Bin, Calibration
@@ -19,11 +19,9 @@ from runner.lib.canonical_json import to_json
 
 
 def files(every: Sequence[people.Member], facts: Lab, look: Look) -> Iterator[File]:
-    """`forecasts.html`, and the JSON of its predictions, forecasts and agents."""
+    """`forecasts.html` and `api/forecasts.json`."""
     told, of_the_lab = forecasts.forecasts(facts), forecasts.foretold(facts)
-    of_agents = agents.members(facts, told)
     made = made_from(look.told, facts.told)
-    yield File("api/agents.json", lambda: to_json(agents.twin(of_agents)), made)
     yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)), made)
     yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]), made)
     rows = Rows("forecasts", "predictions", told, keys, "forecast_row.html", {})
@@ -41,7 +39,6 @@ def files(every: Sequence[people.Member], facts: Lab, look: Look) -> Iterator[Fi
         told=told,
         people=[one for one in every if one.forecasts][:SHOWN],
         sealed_ones=sealed.sealed_ones(),
-        agents=of_agents,
         all=everybody,
         foretold=of_the_lab,
         coverage=forecasts.coverage(of_the_lab),

@@ -181,9 +181,10 @@ def test_an_agent_has_its_proposals_its_spending_and_its_calibration(
     )
     record.write(store, f"approvals/{synthetic.REPOSITORY}/9/p9-1", refused)
     build(store, tmp_path / "site")
-    text = Page(tmp_path / "site" / "forecasts.html").text
-    assert "Agents An agent is a program that may propose" in text
-    assert "robo[bot] Answers for it grace Executions 2: the policy approved 1, people" in text
+    text = Page(tmp_path / "site" / "people/21.html").text
+    assert "As an agent It is a program that may propose experiments" in text
+    assert "robo[bot] agent of grace" in Page(tmp_path / "site" / "people.html").text
+    assert "Answers for it grace Executions 2: the policy approved 1, people" in text
     assert "<b>the policy</b> gives this agent" in text, "what was said is no markup"
     rate = text.partition("Confirmed predictions ")[2]
     assert rate.startswith("1 of 1 (95 % interval of the share: 20.7 % to 100 %; it expected 80 %)")
