@@ -13,9 +13,9 @@ from bot.cli import deployment, init
 from bot.setup.init import labels
 from runner.cli import new
 from runner.cli.commands import App
-from runner.cli.ending import stopping
+from runner.cli.ending import stop, stopping, tell
 from runner.cli.main import app
-from runner.cli.options import EXPERIMENTS, TheJobs, TheStore
+from runner.cli.options import EXPERIMENTS, AsJson, TheJobs, TheStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +23,21 @@ site_app = App(help="Build the static site.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
 app.add_typer(deployment.app)
 app.command("init")(init.command)
+
+
+@app.command()
+def mcp(store: TheStore = "store", jobs: TheJobs = None) -> None:
+    """Serve the Model Context Protocol on stdin and stdout: tools that read and propose.
+
+    They never approve, start or stop anything. A client starts this command in the checkout of a
+    lab."""
+    try:
+        from bot.cli.mcp_server import server
+    except ModuleNotFoundError as error:
+        if error.name not in ("mcp", "mcp.server"):
+            raise
+        stop("`regatta mcp` needs one more package; run `pip install 'regatta[mcp]'`.")
+    server(Path(), store, jobs).run("stdio")
 
 
 @app.command()
@@ -94,6 +109,7 @@ def build(
             "address, so without it none are drawn.",
         ),
     ] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Build the leaderboard and its pages from the records.
 
@@ -117,7 +133,7 @@ def build(
                 raise
             opened = Store(nothing, also=kept)
         signs = signing.read_key(key) if key else None
-        pages_build.build(
+        built = pages_build.build(
             opened,
             out,
             lab=lab,
@@ -126,7 +142,8 @@ def build(
             address=address,
             tracks=lab_config.find(Path()).tracks,
         )
-    print(out / "index.html")
+    index = out / "index.html"
+    tell(str(index), as_json, index=index, drawn=len(built.drawn), left_out=dict(built.left_out))
 
 
 def seed_files(root: Path) -> dict[str, bytes]:

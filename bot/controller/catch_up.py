@@ -129,7 +129,11 @@ def _is_heard(attempt: Attempt) -> bool:
 def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
     for each in github.comments_since(since):
         id = ThreadId(github.id, each.number)
-        if each.bot or each.author.id == 0 or deliveries.knows(store, id, "comment", each.id):
+        if each.via_app or each.author.id == 0 or each.author.login == github.bot:
+            continue
+        if each.bot and not payloads.has_command(each.body):
+            continue
+        if deliveries.knows(store, id, "comment", each.id):
             continue
         edited = each.changed > each.at
         message = payloads.said(each.id, each.author, each.at, each.body, edited=edited)

@@ -67,6 +67,8 @@ class Asked:
                 return self._github.review(id.number, review)
             case ("forced",):
                 return tuple(self._github.pushes(id.number))
+            case ("proposals", author):
+                return self._github.proposals(author)
             case ("committers",):
                 return self._github.committers(id.number)
             case ("registration", issue):
@@ -91,7 +93,12 @@ class Asked:
             return meant[0]
         if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
-        budgets = self._lab.now().policy.device_hours_per_person_and_month
+        policy = self._lab.now().policy
+        if proposed.agent and (allowed := policy.agent(proposed.agent.login)):
+            most, agent = allowed.device_hours_per_month, proposed.agent.id
+            if over := self._ledger.over_allowance(agent, found, limit, most, now):
+                return over
+        budgets = policy.device_hours_per_person_and_month
         return self._ledger.over_budget(by.id, found, limit, budgets, now)
 
     def _replan(self, id: ThreadId, n: int) -> str | None:

@@ -25,10 +25,11 @@ class Found:
     pull: bool
     id: int
     author: Person
-    bot: bool  # written by a bot, or by an app in a person's name
+    bot: bool  # written by a bot
     at: datetime
     changed: datetime  # later than `at` if it was ever edited
     body: str
+    via_app: bool = False  # written by an app in a person's name
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,22 @@ class Lists(Base):
         since = at.astimezone(UTC)
         for comment in self._there.get_issues_comments("updated", "asc", since):
             path = urlsplit(comment.html_url).path
-            app = comment.user is not None and comment.user.type != "User"
             yield Found(
                 number=int(comment.issue_url.rpartition("/")[2]),
                 pull=path.rpartition("/")[0].endswith("/pull"),
                 id=comment.id,
                 author=person(comment.user),
-                bot=app or comment.performed_via_github_app is not None,
+                bot=comment.user is not None and comment.user.type != "User",
+                via_app=comment.performed_via_github_app is not None,
                 at=comment.created_at,
                 changed=comment.updated_at,
                 body=comment.body or "",
             )
+
+    def proposals(self, author: int) -> tuple[int, ...]:
+        """The numbers of the open pull requests of the user with this id, oldest first."""
+        found = self._there.get_pulls("open", "created", "asc")
+        return tuple(one.number for one in found if person(one.user).id == author)
 
     def threads_since(self, at: datetime, *, state: str = "all") -> Iterator[Seen]:
         """Issues and pull requests that changed since then, the oldest change first; `state` is

@@ -9,7 +9,9 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from bot.model import commands
 from bot.model.keys import CheckId
+from bot.model.policy_file import APP
 from bot.model.thread import Message, Push, ThreadId
 from runner.lib.base_record import Record
 from runner.schema.record import Person
@@ -112,17 +114,21 @@ def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
     thread = pull if about.event in ABOUT_PULLS else issue
     words = _map(payload, WORDS[about.event]) if about.event in WORDS else {}
     number = _int(thread, "number")
-    # A bot has no permissions, and an app that acts for a person is not that person. But their
-    # changes of a pull request are facts.
+    # An app that acts for a person is not that person. A bot's comment counts if it has a command,
+    # because the bot may be an agent that the policy names; the rules check that. What bots do with
+    # threads are facts.
     kind = _map(payload, "sender").get("type")
-    by_hand = isinstance(kind, str) and kind != "Bot" and not words.get("performed_via_github_app")
-    if number is None or not (by_hand or about.event in ABOUT_PULLS):
+    author = _app(_map(words, "user")) if kind == "Bot" else person(_map(words, "user"))
+    spoke = isinstance(kind, str) and not words.get("performed_via_github_app")
+    if kind == "Bot":
+        spoke = spoke and author is not None and has_command(_text(words, "body", MAX_TEXT))
+    if number is None or not (spoke or about.event != "issue_comment"):
         return None
     at = _moment(words if about.event in WORDS else thread, AT.get(about.event, "updated_at"))
     is_pull = thread is pull or "pull_request" in issue
     found: dict[str, Any] = {"number": number, "pull": is_pull, "at": at}
-    if about.action in ("created", "submitted") and by_hand:
-        found["message"] = _message(about.event, words, at, heard)
+    if about.action in ("created", "submitted") and spoke:
+        found["message"] = _message(about.event, words, author, at, heard)
     after = _sha(payload, "after") or _sha(_map(pull, "head"), "sha")
     if about.action == "synchronize" and at is not None and after is not None:
         # Pushes of bots count, too: the head has changed.
@@ -131,10 +137,14 @@ def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
 
 
 def _message(
-    event: str, words: dict[str, Any], at: datetime | None, heard: Heard
+    event: str,
+    words: dict[str, Any],
+    author: Person | None,
+    at: datetime | None,
+    heard: Heard,
 ) -> Message | None:
-    """A person's message; None if the author or the time is unknown."""
-    id, author = _int(words, "id"), person(_map(words, "user"))
+    """A user's message; None if the author or the time is unknown."""
+    id = _int(words, "id")
     if id is None or author is None or at is None:
         return None
     return Message(
@@ -185,6 +195,20 @@ def person(user: dict[str, Any]) -> Person | None:
         return None
     # It becomes a part of URL paths.
     return Person(login=login, id=id) if _LOGIN.fullmatch(login) else None
+
+
+def _app(user: dict[str, Any]) -> Person | None:
+    """A GitHub App's account; None for anybody else."""
+    login, id = user.get("login"), _int(user, "id")
+    if id is None or not isinstance(login, str) or user.get("type") != "Bot":
+        return None
+    known = login.endswith(APP) and _LOGIN.fullmatch(login.removesuffix(APP))
+    return Person(login=login, id=id) if known else None
+
+
+def has_command(body: str) -> bool:
+    """Whether a comment has a command."""
+    return bool(commands.read(body).commands)
 
 
 def clean(text: str, most: int) -> str:

@@ -1,7 +1,9 @@
 """Answers to commands. Pure."""
 
+from bot.messages import for_programs
 from bot.messages.templating import say
 from bot.model.commands import MAX_COMMANDS, MAX_READ, Reading
+from bot.model.comment_data import block
 from bot.model.escape import code, prose, text
 from bot.model.thread import Message, Thread
 from runner.schema.record import Answered, Approval
@@ -23,9 +25,16 @@ def asked(approval: Approval) -> str:
 
 
 def refused(answer: Approval | Answered) -> str:
-    """That a command was refused, and why."""
+    """That a command was refused, or an agent's plan by the policy, and why."""
+    data = block(for_programs.refusal(answer))
+    if isinstance(answer, Approval) and answer.by_policy:
+        policy = f"the policy (commit `{answer.policy[:12]}`)"
+        return (
+            f"**Not started:** {policy} does not allow plan {answer.plan}. {prose(answer.why)}\n\n"
+            f"Nobody can approve this plan before that has changed.\n\n{data}"
+        )
     refusal = f"**Not done:** `/{answer.what}` by {text(answer.by.login)}. {prose(answer.why)}"
-    return f"{refusal}\n\nThe lab did not start or stop anything."
+    return f"{refusal}\n\nThe lab did not start or stop anything.\n\n{data}"
 
 
 def hint(reading: Reading) -> str:

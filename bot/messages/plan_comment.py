@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import yaml
 
-from bot.messages import templating
+from bot.messages import for_programs, templating
 from bot.messages.templating import MAX_BODY, listed, say
 from bot.model.escape import code, fenced
 from runner.analysis import arm_settings, power
@@ -33,12 +33,15 @@ ISOLATED = {
 def plan(record: PlanRecord, repository_url: str | None = None) -> str:
     """What would run at a commit, and how its own code would run; or the problems there."""
     if record.plan is None:
-        return say("plan-problems", record=record)
+        return say("plan-problems", lambda most: for_programs.problems(record, most), record=record)
     plan, folder = record.plan, quote(record.plan.experiment)
     arms = arm_settings.settings(plan) if plan.data else {}
     flat = {name: arm_settings.flat(arm) for name, arm in arms.items()}
+    refused = None if record.isolation else own_code(plan)
+    cannot = bool(refused or record.drifted)
     return say(
         "plan" if plan.data else "plan-steps",
+        lambda most: for_programs.plan(record, most, cannot),
         link=repository_url and f"{repository_url}/tree/{record.commit}/{folder}",
         record=record,
         plan=plan,
@@ -54,7 +57,7 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         cost=planning_cost.left(plan, record.standings),
         drawing=_drawing(plan),
         told=power.told(plan, plan.predictions, record.spread, record.spreads),
-        own_code=None if record.isolation else own_code(plan),
+        own_code=refused,
         runs_in=runs_in(plan, record.isolation),
         differing=arm_settings.differing(flat.values()),
         columns=MAX_COLUMNS,

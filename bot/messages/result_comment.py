@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot.messages import loss_curves
+from bot.messages import for_programs, loss_curves
 from bot.messages.status_comment import ends, links, page, why_failed
 from bot.messages.templating import listed, say
 from bot.model.site import Site
@@ -42,15 +42,18 @@ def result(
     assert ran.result, f"{ran.execution.id} has no result yet"
     plan, scores = ran.execution.plan, verdicts.figures_of(ran.runs)
     table = score_table.worth_showing(plan, ran.runs)
+    under = _under(ran, review)
+    counts = _counts(under)
     return say(
         "result",
+        lambda most: for_programs.result(ran, counts, most),
         link=page(ran, thread.site),
         links=links(ran, thread.site),
         by=review.registration.seal.author.login if review else None,
         ran=ran,
         finding=answer.of(plan, ran.runs, ran.result),
         excerpts=[one for one in excerpts if one.text][:MAX_EXCERPTS],
-        **_under(ran, review),
+        **under,
         positions=_positions(thread, ran),
         again=_again(thread, ran),
         steps=ends(ran),
@@ -78,13 +81,15 @@ def verdict(thread: Thread, ran: Ran, earlier: Mapping[str, str] | None = None) 
     assert thread.seal
     outcomes = tuple(one.outcome for one in thread.executions)
     registration = Registration(thread.seal, thread.edits, outcomes, earlier or {})
+    under = _under(ran, which_runs_count.review(registration))
     return say(
         "verdict",
+        lambda most: for_programs.result(ran, _counts(under), most),
         link=page(ran, thread.site),
         by=thread.seal.author.login,
         ran=ran,
         finding=answer.of(ran.execution.plan, ran.runs, ran.result),
-        **_under(ran, which_runs_count.review(registration)),
+        **under,
         why=why_failed(ran),
         seal=thread.seal.seal[:16],
     )
@@ -111,6 +116,10 @@ def _positions(thread: Thread, ran: Ran) -> list[Position]:
     enters = ran.execution.plan.speedrun and not ran.execution.reproduces
     done = ran.result and ran.result.state in ("done", "failed")
     return thread.positions(ran.execution.id) if enters and done else []
+
+
+def _counts(under: Mapping[str, Any]) -> bool | None:
+    return under["weighed"].counts if under["review"] else None
 
 
 def _cached(ran: Ran) -> str | None:

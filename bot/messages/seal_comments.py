@@ -1,5 +1,6 @@
 """What an issue from the experiment form is told. Pure."""
 
+from bot.messages import for_programs
 from bot.messages.templating import say
 from runner.analysis.text_diff import text_diff
 from runner.schema.record import Edit, Preregistration
@@ -7,7 +8,7 @@ from runner.schema.record import Edit, Preregistration
 
 def sealed(seal: Preregistration) -> str:
     """What the lab understood, and the seal."""
-    return say("sealed", seal=seal)
+    return say("sealed", lambda _: for_programs.seal(seal), seal=seal)
 
 
 def not_sealed(problems: tuple[str, ...]) -> str:

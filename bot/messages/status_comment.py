@@ -23,7 +23,12 @@ HEADLINES = {
     "cancelled": ("🛑", "Cancelled"),
     "voided": ("🛑", "Not started"),
 }
-_VIA = {"comment": "", "review": " in a review", "button": " by a button"}  # how an approval came
+_VIA = {  # how an approval came
+    "comment": "",
+    "review": " in a review",
+    "button": " by a button",
+    "policy": " (by itself, within what it gives the agent)",
+}
 
 
 def status(

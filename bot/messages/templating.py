@@ -6,12 +6,13 @@ mention anybody nor break a table, a fence or a marker.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from bot.model import comment_data
 from bot.model.escape import code, fenced, prose, text
 from bot.model.site import Site
 from bot.model.thread import Ran
@@ -25,7 +26,9 @@ from runner.schema.record import Result, Verdict
 from runner.spec import corpus_steps, measured, snapshots
 
 MAX_BODY = 60_000  # characters; GitHub's own limit is 65,536
+MIN_DATA = 12_000  # characters of it that are left to the data for programs
 MAX_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
+LITTLE = 50  # entries; with as few, texts are cut short, too
 OWN = "own code"  # in the place of what is not known of a model of the experiment's own
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
 
@@ -39,14 +42,25 @@ _jinja = jinja2.Environment(
 )
 
 
-def say(template: str, **facts: Any) -> str:
-    """The template with as many entries of its lists (`most`) as fit into a comment."""
+def say(template: str, data: Callable[[int], comment_data.Data] | None = None, **facts: Any) -> str:
+    """The template with as many entries of its lists (`most`) as fit into a comment; then, if
+    `data` makes it, the same for programs, with as many entries as fit into what is left."""
     for most in MAX_SHOWN:
         drawn = _jinja.get_template(f"{template}.md.j2").render(most=most, **facts)
         body = re.sub(r"\n{3,}", "\n\n", drawn).strip()
-        if len(body) <= MAX_BODY:
-            return body
+        if len(body) <= MAX_BODY - (MIN_DATA if data else 0):
+            return f"{body}{_for_programs(data, MAX_BODY - len(body))}"
     raise AssertionError(f"{template} does not fit into a comment")
+
+
+def _for_programs(data: Callable[[int], comment_data.Data] | None, room: int) -> str:
+    """The folded block; empty if there is no data, or if even the shortest does not fit."""
+    for most in MAX_SHOWN if data else ():
+        longest = comment_data.LONG if most > LITTLE else comment_data.SHORT
+        block = f"\n\n{comment_data.block(data(most), longest)}" if data else ""
+        if len(block) <= room:
+            return block
+    return ""
 
 
 def folded(summary: str, body: str) -> str:

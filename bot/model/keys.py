@@ -8,7 +8,9 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-Via = Literal["comment", "review", "button"]
+Via = Literal["comment", "review", "button", "policy"]
+
+_VIA: dict[str, Via] = {"": "comment", "r": "review", "p": "policy"}
 
 
 class Key(NamedTuple):
@@ -52,11 +54,12 @@ class CheckId(NamedTuple):
 
 class CommandKey(NamedTuple):
     """A command, which is answered once: `50-0`, `r50-0`, `b13-cancel-7`. A press by a user without
-    permission does not use up the button for others."""
+    permission does not use up the button for others. `p2-1` is no command: the policy decided about
+    plan 1 of pull request 2."""
 
     via: Via
-    id: int  # of the comment, the review or the check run
-    nth: int = 0  # which command in it, from 0
+    id: int  # of the comment, the review, the check run; the number of the pull request
+    nth: int = 0  # which command in it, from 0; the number of the plan
     button: str = ""
     by: int | None = None  # the user who pressed it; None in old records
 
@@ -83,8 +86,8 @@ class CommandKey(NamedTuple):
     @lru_cache(maxsize=4096)
     def parse(written: str) -> "CommandKey":
         """The inverse of `str`. Raises ValueError."""
-        if said := re.fullmatch(r"(r?)([0-9]+)-([0-9]+)", written):
-            return CommandKey("review" if said[1] else "comment", int(said[2]), int(said[3]))
+        if said := re.fullmatch(r"([rp]?)([0-9]+)-([0-9]+)", written):
+            return CommandKey(_VIA[said[1]], int(said[2]), int(said[3]))
         if pressed := re.fullmatch(r"b([0-9]+)-([a-z]+)(?:-([0-9]+))?", written):
             by = int(pressed[3]) if pressed[3] else None
             return CommandKey("button", int(pressed[1]), button=pressed[2], by=by)

@@ -26,6 +26,7 @@ INIT = "`regatta init` writes one"
 ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; there may be others
 Command = Literal["run", "cancel", "retry", "reproduce", "plan"]
 Hours = Annotated[float, Field(ge=0)]
+APP = "[bot]"  # at the end of the login of a GitHub App, and of nobody else's
 
 
 def _role(name: str) -> str:
@@ -55,6 +56,19 @@ class Permitted(Record):
     people: tuple[Annotated[str, AfterValidator(_login)], ...] = ()
 
 
+class Allowance(Record):
+    """What an agent may propose. It never approves anything, whatever its role is."""
+
+    sponsor: Annotated[str, AfterValidator(_login)]  # the person who answers for it
+    kinds: tuple[str, ...] = ("cpu",)  # hardware that its proposals may ask for
+    # Of all its proposals together, per calendar month (UTC), whoever approved them.
+    device_hours_per_month: Hours
+    open_proposals: int = Field(default=3, ge=1, le=1000)  # pull requests, at a time
+    # Who approves the first gate: the policy itself, for declarations without own code, on CPUs;
+    # or a maintainer, who approves everything else in any case.
+    gate_1: Literal["policy", "maintainer"] = "maintainer"
+
+
 class Rules(Record):
     """The content of the file."""
 
@@ -68,6 +82,8 @@ class Rules(Record):
     kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all
     # Wall-clock hours after which an execution without an estimate is stopped.
     hours_without_estimate: Annotated[float, Field(gt=0, le=1e6)] = 4.0
+    # By login; of an App, with its `[bot]`. Every other bot is ignored.
+    agents: dict[Annotated[str, AfterValidator(_login)], Allowance] = Field(default_factory=dict)
 
 
 class Policy(Rules):
@@ -80,13 +96,16 @@ class Policy(Rules):
         """Who may give the command."""
         return self.commands.get(command, Permitted())
 
+    def agent(self, login: str) -> Allowance | None:
+        """What the agent with this login may propose; None if it is not an agent."""
+        return next((of for name, of in self.agents.items() if _same(name, login)), None)
+
     def permits(self, command: Command, login: str, role: str) -> bool:
-        """Whether a user with this role may give the command."""
-        if self.problems and command != "cancel":
+        """Whether a user with this role may give the command. An agent may give none."""
+        if (self.problems and command != "cancel") or self.agent(login):
             return False
         permitted = self.permitted(command)
-        by_name = login.lower() in {name.lower() for name in permitted.people}
-        return role in permitted.roles or by_name
+        return role in permitted.roles or any(_same(name, login) for name in permitted.people)
 
 
 def parse(files: Mapping[str, bytes], sha: str, kinds: Mapping[str, Kind] | None) -> Policy:
@@ -103,6 +122,7 @@ def parse(files: Mapping[str, bytes], sha: str, kinds: Mapping[str, Kind] | None
         complaints = Complaints(document)
         complaints.say_all(_unknown_kinds(document.value, kinds))
         rules = complaints.validated(Rules)
+        complaints.say_all(_agents_as_people(rules))
         complaints.end()
     except UnicodeDecodeError:
         return Policy(sha=sha, problems=(str(Problem(PATH, 1, "", "it is not UTF-8 text")),))
@@ -114,11 +134,39 @@ def parse(files: Mapping[str, bytes], sha: str, kinds: Mapping[str, Kind] | None
 def _unknown_kinds(said: Mapping[str, Any], kinds: Mapping[str, Kind] | None) -> Said:
     """Hardware that the lab does not have, or that experiments may not ask for."""
     here = [name for name, kind in (kinds or {}).items() if kind.on_ray]
-    for key in ("kinds", "device_hours_per_person_and_month"):
-        given = said.get(key)
-        places = dict(enumerate(given)) if isinstance(given, list) else {}
+    agents = said.get("agents")
+    every: list[tuple[tuple[str, ...], Any]] = [
+        ((key,), said.get(key)) for key in ("kinds", "device_hours_per_person_and_month")
+    ]
+    every += [
+        (("agents", str(login), "kinds"), of.get("kinds"))
+        for login, of in (agents.items() if isinstance(agents, dict) else ())
+        if isinstance(of, dict)
+    ]
+    for where, given in every:
+        places: dict[Any, Any] = dict(enumerate(given)) if isinstance(given, list) else {}
         places |= {name: name for name in given} if isinstance(given, dict) else {}
         for place, name in places.items():
             if kinds is not None and isinstance(name, str) and name not in (*here, EVERYTHING):
                 words = f"the lab knows no hardware {quoted(name)}; it has {listed(here)}"
-                yield (key, place), words
+                yield (*where, place), words
+
+
+def _agents_as_people(rules: Rules) -> Said:
+    """Agents that would approve, or answer for agents."""
+    for command, permitted in rules.commands.items():
+        for place, name in enumerate(permitted.people):
+            if any(_same(name, agent) for agent in rules.agents):
+                words = f"{quoted(name)} is an agent, and agents approve nothing; take it out"
+                yield ("commands", command, "people", place), words
+    for login, agent in rules.agents.items():
+        if agent.sponsor.lower().endswith(APP) or any(
+            _same(agent.sponsor, other) for other in rules.agents
+        ):
+            words = f"{quoted(agent.sponsor)} is not a person; name one who answers for it"
+            yield ("agents", login, "sponsor"), words
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two logins are one account's: GitHub ignores case."""
+    return one.lower() == other.lower()

@@ -274,6 +274,10 @@ class Thread:
         earlier commit only by one of these."""
         return self._ask("forced")
 
+    def proposals(self, author: int) -> tuple[int, ...]:
+        """The numbers of the open pull requests of the user with this id."""
+        return self._ask("proposals", author)
+
     def committers(self) -> frozenset[int]:
         """Ids of the users who opened the pull request and who wrote or committed its commits."""
         return self._ask("committers")

@@ -12,7 +12,7 @@ from bot.messages import command_answers
 from bot.model.actions import Action, React, Say, Write
 from bot.model.keys import CommandKey, Key
 from bot.model.thread import Message, Thread
-from bot.rules import approval_checks, which_plan
+from bot.rules import approval_checks, approvers, which_plan
 from bot.rules.which_plan import Case, Wanted, What
 from runner.planning import subset
 from runner.schema.record import Approval, Execution, Narrowing, Origin, PlanRecord
@@ -81,7 +81,7 @@ def run(
 
 def _failing_but_for_role(case: Case) -> bool:
     """Whether somebody who is permitted could not approve it either."""
-    others = (one for one in approval_checks.AT_APPROVAL if one is not approval_checks.role_allowed)
+    others = (one for one in approval_checks.AT_APPROVAL if one is not approvers.role_allowed)
     return which_plan.failing(others, case) is not None
 
 
@@ -95,7 +95,7 @@ def answer(
         pull=thread.id.number,
         command=str(key),
         by=message.author,
-        role=thread.role(message.author.login),
+        role=which_plan.role_of(thread, message.author.login),
         at=thread.now,
         what=what,
         approved=False,
@@ -155,6 +155,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             approved_by=approval.by,
             approval=approval.id,
             author=plan.author,
+            agent=plan.agent,
         ),
         source=plan.source,
         limit_seconds=limit,

@@ -11,85 +11,19 @@ from datetime import timedelta
 from bot.messages import plan_comment
 from bot.model.escape import code
 from bot.model.keys import CommandKey
-from bot.rules.which_plan import GOOD_FOR, OWN, Case, may, posted, unreadable
-from runner.planning import limits, subset
+from bot.rules.agent_checks import agent_kinds, agent_proposals
+from bot.rules.approvers import (
+    enough_approvers,
+    known_person,
+    not_author_or_committer,
+    not_bot,
+    own_allowed,
+    role_allowed,
+    still_permitted,
+)
+from bot.rules.which_plan import GOOD_FOR, OWN, Case, posted, unreadable
+from runner.planning import subset
 from runner.schema.record import Narrowing
-
-# ── Who ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def known_person(case: Case) -> str | None:
-    """Every approver has an account."""
-    if all(word.by.id > 0 for word in case.words):
-        return None
-    return "the account that wrote this is gone"
-
-
-def not_bot(case: Case) -> str | None:
-    """Every approver is a person."""
-    for word in case.words:
-        if word.by.login.lower().endswith("[bot]"):
-            return f"{word.by.login} is an app, and only people can approve"
-    return None
-
-
-def role_allowed(case: Case) -> str | None:
-    """The author of the command has permission."""
-    login = case.word.by.login
-    return may(case.thread.policy(), case.word.what, login, case.thread.role(login))
-
-
-def still_permitted(case: Case) -> str | None:
-    """Every approver still has permission."""
-    for word in case.words:
-        role = case.thread.role(word.by.login)
-        if not case.thread.policy().permits(word.what, word.by.login, role):
-            return f"{word.by.login} is no longer allowed to approve (role: `{code(role)}`)"
-    return None
-
-
-def own_allowed(case: Case) -> str | None:
-    """Nobody approves their own work if the policy forbids it."""
-    if case.thread.policy().own or not (own := _with_a_part(case)):
-        return None
-    return f"nobody may approve their own work here, and {own} contributed to this"
-
-
-def _with_a_part(case: Case) -> str | None:
-    """The first approver who opened the pull request or contributed to its commits."""
-    authors = case.thread.committers()
-    return next((word.by.login for word in case.words if word.by.id in authors), None)
-
-
-def needs_two(case: Case) -> bool:
-    """Whether the plan is so large that two people must approve it."""
-    size = case.thread.policy().two_approvers_from
-    if size is None:
-        return False
-    # For a plan from before there were limits, the maximum is unknown.
-    left, limit = subset.remaining(case.plan, case.word.narrowing)
-    return limit is None or limits.device_hours(left, limit) >= size
-
-
-def not_author_or_committer(case: Case) -> str | None:
-    """Nobody who contributed to a large plan is one of its approvers."""
-    if not needs_two(case) or not (own := _with_a_part(case)):
-        return None
-    return (
-        "an experiment of this size needs two approvers who did not contribute to it, and "
-        f"{own} did"
-    )
-
-
-def enough_approvers(case: Case) -> str | None:
-    """A large plan has two approvers."""
-    if not needs_two(case) or len({word.by.id for word in case.words}) >= 2:
-        return None
-    return (
-        "an experiment of this size needs two approvers; one person other than "
-        f"{case.word.by.login} has to comment {case.same}"
-    )
-
 
 # ── Which plan ───────────────────────────────────────────────────────────────────────────────
 
@@ -331,7 +265,8 @@ def not_running(case: Case) -> str | None:
 
 def budget(case: Case) -> str | None:
     """The plan fits the budgets and the devices."""
-    why = case.thread.refusal(case.word.by, case.plan.n, case.word.narrowing)
+    by = case.plan.agent if case.word.by_policy and case.plan.agent else case.word.by
+    why = case.thread.refusal(by, case.plan.n, case.word.narrowing)
     return why and why.rstrip(".")
 
 
@@ -351,6 +286,7 @@ _AT_BOTH = (
     same_fingerprint,
     own_allowed,
     kind_allowed,
+    agent_kinds,
     isolation,
     not_author_or_committer,
 )
@@ -365,6 +301,20 @@ STANDS = (
     not_author_or_committer,
     still_permitted,
 )
+
+# For an agent's plan: may it run at all, as of now, and within what the policy gives the agent?
+AS_OF_NOW = (
+    not_restored,
+    policy_readable,
+    pull_open,
+    not_draft,
+    same_head,
+    same_base_ref,
+    same_fingerprint,
+    kind_allowed,
+    not_running,
+)
+WITHIN_ALLOWANCE = (agent_kinds, agent_proposals, budget)
 
 # `enough_approvers` comes last: if only that fails, the approval is kept and waits.
 AT_APPROVAL = (
@@ -383,6 +333,7 @@ AT_APPROVAL = (
     settled,
     no_push_between,
     not_running,
+    agent_proposals,
     budget,
     enough_approvers,
 )

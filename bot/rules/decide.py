@@ -14,7 +14,7 @@ from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, W
 from bot.model.keys import Key
 from bot.model.questions import Question, Unknown
 from bot.model.thread import Thread
-from bot.rules import execution, notices, plan, results_entry, sealing, slash_commands
+from bot.rules import agents, execution, notices, plan, results_entry, sealing, slash_commands
 from runner.execution import lifecycle
 
 POLL_EVERY = timedelta(seconds=2)  # while an execution runs
@@ -34,7 +34,7 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
     """What is due on `thread`. `recorded` are the paths of existing records; `postponed` are the
     keys of writes to GitHub that have to wait; nothing else waits for them."""
     features = (
-        [results_entry, plan, slash_commands, execution]
+        [results_entry, plan, agents, slash_commands, execution]
         if thread.is_pull
         else [sealing, slash_commands, execution]
     )

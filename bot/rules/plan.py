@@ -13,7 +13,7 @@ from bot.messages import plan_comment
 from bot.model.actions import Action, Check, Say, Show, Write
 from bot.model.keys import Key
 from bot.model.thread import Finding, Pull, Ran, Thread
-from bot.rules import slash_commands
+from bot.rules import agent_checks, agents, slash_commands
 from runner.analysis import promotion
 from runner.planning import limits
 from runner.schema.metrics import BPB
@@ -113,6 +113,11 @@ def _proposed(
 ) -> Write:
     """The record of the next plan."""
     n, rules = _next(thread), thread.policy()
+    agent, limit, needs = agents.agent_of(thread), None, None
+    if found.plan:
+        limit = limits.limit_seconds(found.plan, rules.hours_without_estimate)
+        if agent and (allowed := rules.agent(agent.login)):
+            needs = agent_checks.needs_maintainer(allowed, rules, found.plan, limit)
     record = PlanRecord(
         repository=thread.id.repository,
         pull=thread.id.number,
@@ -128,9 +133,7 @@ def _proposed(
         head_repository=pull.head_repository,
         policy="" if rules.problems else rules.sha,
         code=thread.code(n) if found.plan else "",
-        limit_seconds=None
-        if found.plan is None
-        else limits.limit_seconds(found.plan, rules.hours_without_estimate),
+        limit_seconds=limit,
         isolation=_isolation(thread, found.plan),
         forecasts=found.foretold.forecasts,
         no_forecast=found.foretold.without,
@@ -140,6 +143,8 @@ def _proposed(
         begun=found.begun,
         climbed=climbed,
         author=pull.author,
+        agent=agent,
+        needs_maintainer=needs or "",
     )
     return Write(f"plans/{thread.id}/{n}", record)
 

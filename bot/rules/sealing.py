@@ -14,6 +14,7 @@ from bot.messages import seal_comments
 from bot.model.actions import LABELS, Action, Label, Say, Write
 from bot.model.keys import Key
 from bot.model.thread import Issue, Thread
+from bot.rules import which_plan
 from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.lib import problems, yaml_lines
 from runner.lib.complaints import Complaints
@@ -65,7 +66,7 @@ def rules(thread: Thread) -> Iterator[Action]:
 
 def _seal(thread: Thread) -> Iterator[Action]:
     issue = thread.issue()
-    if issue is None or not issue.open:
+    if issue is None or not issue.open or which_plan.is_ignored(thread, issue.author.login):
         return
     if thread.restored is not None and Key("sealed") in thread.said:
         return  # the seal is lost, and the text may have been edited

@@ -32,7 +32,8 @@ AGAIN = ("failed", "cancelled", "voided")  # the states that `/retry` is for
 
 def rules(thread: Thread) -> Iterator[Action]:
     """Answers to the commands of this thread, and their effects."""
-    meant = [(message, commands.read(message.body)) for message in thread.messages]
+    heard = (one for one in thread.messages if not which_plan.is_ignored(thread, one.author.login))
+    meant = [(message, commands.read(message.body)) for message in heard]
     for message, reading in meant:
         if reading.commands and not _is_doubtful(thread, message):
             yield from _react(message.key(0), "eyes")
@@ -152,7 +153,7 @@ def _answer(
     """The record of such a command, with the `words` after it."""
     why = None
     if what == "cancel" or thread.is_pull:
-        why = which_plan.forbidden(thread, what, message.author.login)
+        why = which_plan.forbidden(thread, what, message.author)
     executions: tuple[str, ...] = ()
     if what == "cancel":
         executions = _stopped(thread, message, words)

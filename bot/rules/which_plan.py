@@ -11,12 +11,13 @@ from typing import Literal
 
 from bot.model.escape import code
 from bot.model.keys import Key
-from bot.model.policy_file import Command, Policy
+from bot.model.policy_file import APP, Command, Policy
 from bot.model.thread import Thread
 from runner.planning import subset
-from runner.schema.record import Approval, Narrowing, Plan, PlanRecord
+from runner.schema.record import Approval, Narrowing, Person, Plan, PlanRecord
 
 OWN = timedelta(seconds=5)  # maximum time between GitHub's time of a push and the lab's of its plan
+AGENT = "agent"  # in the place of a role
 GOOD_FOR = timedelta(hours=24)  # for an approval, and for the command that gives it
 
 
@@ -141,6 +142,8 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
     """Why a user with this role may not give the command, as a clause; None if they may."""
     if policy.permits(command, login, role):
         return None
+    if policy.agent(login):
+        return f"{login} is an agent, and agents never approve anything, whatever their role is"
     permitted = policy.permitted(command)
     roles = [f"`{code(name)}`" for name in permitted.roles]
     people = [code(name) for name in permitted.people]
@@ -152,11 +155,28 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
     )
 
 
-def forbidden(thread: Thread, command: Command, login: str) -> str | None:
-    """Why a user may not give a command here now, as a sentence; None if they may."""
+def is_ignored(thread: Thread, login: str) -> bool:
+    """Whether a user is a bot that the policy does not name as an agent."""
+    return login.lower().endswith(APP) and thread.policy().agent(login) is None
+
+
+def role_of(thread: Thread, login: str) -> str:
+    """A user's role now. Of an agent it does not matter, and an App has none."""
+    return AGENT if thread.policy().agent(login) else thread.role(login)
+
+
+def forbidden(thread: Thread, command: Command, by: Person) -> str | None:
+    """Why a user may not give a command here now, as a sentence; None if they may. An agent may,
+    for its own pull request."""
     policy = thread.policy()
-    broken = None if command == "cancel" else unreadable(policy)
-    why = broken or may(policy, command, login, thread.role(login))
+    if (broken := None if command == "cancel" else unreadable(policy)) is not None:
+        return sentence(broken)
+    if policy.agent(by.login) and thread.is_pull:
+        pull = thread.pull()
+        if pull and pull.author and pull.author.id == by.id:
+            return None
+        return sentence(f"{by.login} is an agent, which may do this for its own pull request only")
+    why = may(policy, command, by.login, role_of(thread, by.login))
     return why and sentence(why)
 
 

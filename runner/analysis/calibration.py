@@ -38,6 +38,31 @@ class Calibration:
     bins: tuple[Bin, ...]
 
 
+@dataclass(frozen=True)
+class Rate:
+    """How many of the decided predictions were confirmed."""
+
+    confirmed: int
+    decided: int  # confirmed or refuted
+    expected: float  # the mean of their confidences
+    interval: tuple[float, float]  # the 95 % interval of the share (Wilson 1927)
+
+    @property
+    def share(self) -> float:
+        """The fraction that was confirmed."""
+        return self.confirmed / self.decided
+
+
+def rate(verdicts: Iterable[Verdict]) -> Rate | None:
+    """The rate of confirmed predictions; None if none is decided."""
+    decided = [one for one in verdicts if one.outcome != "inconclusive"]
+    if not decided:
+        return None
+    confirmed, n = sum(one.outcome == "confirmed" for one in decided), len(decided)
+    expected = sum(one.prediction.confidence for one in decided) / n
+    return Rate(confirmed, n, expected, wilson(confirmed, n))
+
+
 def calibration(verdicts: Iterable[Verdict]) -> Calibration:
     """Score predictions by their verdicts."""
     told, open_ = [], 0

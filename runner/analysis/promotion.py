@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
+from typing import Literal
 
 from scipy.special import stdtrit
 
@@ -20,6 +21,7 @@ from runner.schema.record import Plan, PlannedRung, Run
 LEVEL = 0.9
 MAX_POWER = 100.0  # of e, in a speed-up: 10^43 is not plausible
 
+Outcome = Literal["passed", "failed", "inconclusive"]
 Sides = Sequence[Sequence[float]]  # the figures over seeds of the baseline and of the variant
 
 
@@ -37,7 +39,7 @@ class Speedup:
     faster: float  # the part that is due to speed
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """The gate's verdict on it."""
         if self.high < 1:
             return "failed"
@@ -53,7 +55,7 @@ class Gate:
     why: str | None = None  # why it could not be computed
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """passed, failed or inconclusive."""
         return self.speedup.outcome if self.speedup else "inconclusive"
 

@@ -9,7 +9,7 @@ from typer._click.exceptions import MissingParameter, NoArgsIsHelpError, NoSuchO
 from typer._click.formatting import HelpFormatter
 from typer.core import TyperCommand, TyperGroup
 
-from runner.cli.ending import FAILED, stop, stopping
+from runner.cli.ending import FAILED, print_json, stop, stopping
 from runner.execution.ray_jobs import RayError
 from runner.lib.problems import BadExperiment, near, nearest, quoted
 from runner.store.store import StoreError
@@ -29,9 +29,11 @@ PANELS = {
         "demo",
         "sandbox",
     ),
-    "Experiments": ("forecast", "compile", "alias", "schema", "corpus", "label"),
+    "Experiments": ("forecast", "search", "compile", "alias", "schema", "corpus", "label"),
     "Models": ("chat", "export", "import"),
     "Site": ("site", "results", "wandb"),
+    "Lab": ("init", "serve", "handle", "doctor", "store"),
+    "Site": ("site", "results", "wandb", "mcp"),
     "Lab": ("init", "serve", "handle", "doctor", "store"),
     "Trust": ("verify", "reproduce", "replay", "key"),
     "Cluster": ("simulate", "compile-check"),
@@ -85,6 +87,15 @@ class Command(TyperCommand):
             raise
         except UsageError:
             return stop("\n".join(self._wrong(ctx, args)))
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run it. With `--json`, the problems of a declaration are JSON, too."""
+        try:
+            return super().invoke(ctx)
+        except BadExperiment as error:
+            if ctx.params.get("as_json"):
+                print_json({"problems": [vars(one) for one in error.problems]})
+            raise
 
     def _wrong(self, ctx: Context, args: list[str]) -> list[str]:
         """All errors, one per line."""

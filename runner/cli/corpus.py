@@ -25,7 +25,7 @@ from engine.data.documents import Document
 from engine.data.lab_texts import BadText
 from runner.cli import options
 from runner.cli.commands import App
-from runner.cli.ending import FAILED, print_json, remark, stop, stopping
+from runner.cli.ending import FAILED, print_json, remark, stop, stopping, tell
 from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.cli.tables import table
 from runner.lib import yaml_lines
@@ -117,6 +117,7 @@ def add(
     package: Annotated[
         str | None, typer.Option(help="The Debian package that installs the folder.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write an entry for a corpus to the lab's .github/regatta/corpora.yml.
 
@@ -141,6 +142,7 @@ def add(
     text = registry.text() or HEAD
     block = yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True, width=100)
     _write(registry, f"{text.rstrip()}\n{block}")
+    tell(f"wrote {registry.path}", as_json, file=registry.path, corpus=name, entry=entry)
     remark(f"next: regatta corpus fetch {name}", "dim")
 
 
@@ -150,14 +152,15 @@ def _write(registry: Registry, text: str) -> None:
     registry.path.parent.mkdir(parents=True, exist_ok=True)
     with stopping(OSError, words=f"{registry.path} cannot be written: {{}}."):
         registry.path.write_text(text, encoding="utf-8")
-    print(f"wrote {registry.path}")
 
 
 # ── fetch ────────────────────────────────────────────────────────────────────────────────────
 
 
 @app.command()
-def fetch(name: TheName, store: TheStore = "store", jobs: TheJobs = None) -> None:
+def fetch(
+    name: TheName, store: TheStore = "store", jobs: TheJobs = None, as_json: AsJson = False
+) -> None:
     """Copy the files of a corpus into the store, and write their digest to corpora.yml.
 
     A fetch that was killed continues where it stopped. If the entry has a digest already, the files
@@ -166,20 +169,29 @@ def fetch(name: TheName, store: TheStore = "store", jobs: TheJobs = None) -> Non
     corpus, opened = _named(registry, name), options.made(store, jobs)
     if corpus.fetched and corpora.is_there(opened, corpus.fetched.sha256):
         remark(f"{name} is in {opened.root} already; `regatta corpus check {name}` reads it.")
+        if as_json:
+            print_json({"corpus": name, "fetched": corpus.fetched, "wrote": None})
         return
     with stopping(CorpusError, StoreError, BadOutput, code=FAILED), _progress() as progress:
         fetched = corpora.fetch(opened, name, corpus, registry.root, progress)
     said = f"{many(fetched.files, 'file')}, {size(fetched.bytes)}, SHA-256 {fetched.sha256}"
-    print(f"{name}: {said}")
-    if corpus.fetched:
-        return
+    text = None
+    if not as_json:
+        print(f"{name}: {said}")
     said = f"files: {fetched.files}, bytes: {fetched.bytes}"
     line = f'fetched: {{sha256: "{fetched.sha256}", {said}}}'
-    if (text := with_fetched(registry.text(), name, line)) is None:
-        remark(f"Write this into its entry in {registry.path}:")
-        print(line)
-    else:
-        _write(registry, text)
+    if corpus.fetched is None:
+        text = with_fetched(registry.text(), name, line)
+        if text is not None:
+            _write(registry, text)
+        elif not as_json:
+            remark(f"Write this into its entry in {registry.path}:")
+            print(line)
+    wrote = registry.path if text is not None else None
+    if as_json:
+        print_json({"corpus": name, "fetched": fetched, "wrote": wrote})
+    elif wrote:
+        print(f"wrote {wrote}")
     remark(f"next: commit {CORPORA}; a step takes it as {{do: corpus, config: {{corpus: {name}}}}}")
 
 
@@ -324,15 +336,16 @@ def check(
     ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read the files of corpora in the store again, and compare their digests."""
     registry, opened = _registry(), options.opened(store, jobs)
     every = [x for x, corpus in registry.corpora.items() if _is_in(opened, corpus)]
-    wrong = False
+    found: dict[str, list[str]] = {}
     for name in names or every:
         fetched = _fetched(name, _named(registry, name), opened)
         with stopping(CorpusError, StoreError, BadOutput, code=FAILED):
-            damaged = corpora.damaged(opened, fetched.sha256)
+            damaged = found[name] = list(corpora.damaged(opened, fetched.sha256))
         for path in damaged:
             place = opened.place(folder(fetched.sha256))
             remark(
@@ -340,8 +353,9 @@ def check(
                 f"and run `regatta corpus fetch {name}`",
                 "red",
             )
-        if not damaged:
+        if not damaged and not as_json:
             print(f"{name}: {many(fetched.files, 'file')} as fetched")
-        wrong |= bool(damaged)
-    if wrong:
+    if as_json:
+        print_json([{"corpus": name, "damaged": damaged} for name, damaged in found.items()])
+    if any(found.values()):
         raise typer.Exit(FAILED)

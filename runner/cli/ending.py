@@ -40,14 +40,24 @@ def stopping(*errors: type[Exception], code: int = BAD_INPUT, words: str = "{}")
 @contextmanager
 def complaining() -> Iterator[list[str]]:
     """End after the `with` body with all collected problems, and with those of a declaration that
-    it reads last."""
+    it reads last. Those alone are raised."""
     wrong: list[str] = []
     try:
         yield wrong
     except BadExperiment as error:
+        if not wrong:
+            raise
         wrong.append(str(error))
     if wrong:
         stop("\n".join(wrong))
+
+
+def tell(words: str, as_json: bool, **answer: Any) -> None:
+    """Print what a command did: `words`, or the `answer` as JSON."""
+    if as_json:
+        print_json(answer)
+    else:
+        print(words)
 
 
 def print_json(answer: Any) -> None:

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from runner.cli import options
-from runner.cli.ending import FAILED, remark, stop, stopping
-from runner.cli.options import TheExecution, TheJobs, TheStore
+from runner.cli.ending import FAILED, print_json, remark, stop, stopping
+from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
 from runner.lib import redact
 from runner.lib.paths import LAB
 from runner.lib.untrusted_files import printable
@@ -64,6 +64,7 @@ def command(
     at_once: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 4,
     store: TheStore = "store",
     jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Ask a language model for the labels that an execution's plan asks for, within its budget.
 
@@ -81,6 +82,7 @@ def command(
     steps = {name: of for name, of in steps.items() if of.do == "label"}
     if not steps:
         stop(f"{found.id} has no `label` step that asks a language model.")
+    counts: dict[str, dict[str, int]] = {}
     at = Endpoint(endpoint, key, input_price, output_price)
     for name, step in steps.items():
         requests = _requests(opened, found, name)
@@ -92,7 +94,11 @@ def command(
         kind = step.config["ask"]["replies"]
         read = [one.reply is not None and replies.label_in(one.reply, kind) != -1
                 for one in of.values()]  # fmt: skip
-        print(f"{name}: {len(of):,} documents, {sum(read):,} of them with a label")
+        counts[name] = {"documents": len(of), "labels": sum(read)}
+        if not as_json:
+            print(f"{name}: {len(of):,} documents, {sum(read):,} of them with a label")
+    if as_json:
+        print_json({"execution": found.id, "steps": counts})
     remark("next: run the experiment again; on GitHub, `/retry`", "dim")
 
 

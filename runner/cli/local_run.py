@@ -112,17 +112,26 @@ def execute(
 ) -> Facts:
     """Execute a plan to its end, on `ray` or on a local one that is started for it; see `begin`.
     Raises RayError and StoreError."""
-    if ray is None and (words := missing_devices(planned)):
+    if isinstance(ray, LocalRay | None) and (words := missing_devices(planned)):
         stop(words)
     name = begin(store, planned, console, source, isolation)
+    with (
+        reaching(store, ray, console) as there,
+        wandb_live.streaming(store, name),
+        terminal.Watching(console) as watching,
+    ):
+        return turn(store, there, name, watching)
+
+
+@contextmanager
+def reaching(store: Store, ray: RayAddress | None, console: Console) -> Iterator[RayAddress]:
+    """The given Ray, or a local one during the `with` body. Raises RayError."""
     with ExitStack() as stack:
         if ray is None:
             with console.status("starting a local Ray"):
                 local = local_ray.local_ray(store.local("ray"), _reach(store))
                 ray = stack.enter_context(local)
-        stack.enter_context(wandb_live.streaming(store, name))
-        watching = stack.enter_context(terminal.Watching(console))
-        return turn(store, ray, name, watching)
+        yield ray
 
 
 def _reach(store: Store) -> dict[str, str]:

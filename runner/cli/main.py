@@ -31,6 +31,7 @@ from runner.cli import (
     reproduce,
     results,
     schema,
+    search,
     simulate,
     steps_view,
     terminal,
@@ -73,6 +74,7 @@ for module in (
     reproduce,
     results,
     schema,
+    search,
     simulate,
     verify,
 ):
@@ -230,7 +232,12 @@ def run(
 
 
 @app.command("wandb")
-def upload_runs(execution: TheExecution, store: TheStore = "store", jobs: TheJobs = None) -> None:
+def upload_runs(
+    execution: TheExecution,
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    as_json: AsJson = False,
+) -> None:
     """Upload an execution's runs to W&B. Needs WANDB_API_KEY.
 
     `run` and the bot do so themselves when an execution is over, if they have the key.
@@ -241,7 +248,10 @@ def upload_runs(execution: TheExecution, store: TheStore = "store", jobs: TheJob
     name = options.execution(opened, execution).id
     if not record.read(opened, f"executions/{name}/result", record.Result):
         stop(f"{name} is not over; upload its runs when it has a result.")
-    sys.exit(DONE if _upload(opened, name) else FAILED)
+    done = _upload(opened, name)
+    if as_json:
+        print_json({"execution": name, "uploaded": done})
+    sys.exit(DONE if done else FAILED)
 
 
 def _upload(store: Store, execution: str) -> bool:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 
 from runner.cli import options
-from runner.cli.ending import FAILED, remark, stop, stopping
-from runner.cli.options import TheJobs, TheStore
+from runner.cli.ending import FAILED, remark, stop, stopping, tell
+from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.isolation import bubblewrap
 from runner.lib.canonical_json import to_json
 from runner.lib.paths import LAB
@@ -111,6 +111,7 @@ def export_model(
     ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a trained model as a folder that Hugging Face's `transformers` loads.
 
@@ -146,7 +147,7 @@ def export_model(
     }
     with _child(asked) as answers:
         files = next(answers)["files"]
-    print(f"{folder}: {', '.join(files)}")
+    tell(f"{folder}: {', '.join(files)}", as_json, folder=folder, files=files)
     remark(f"next: regatta chat {folder}", "dim")
 
 
@@ -163,6 +164,7 @@ def import_model(
     ],
     store: TheStore = "store",
     jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Copy a Llama, Qwen3 or SmolLM3 into the store, from a folder or from the Hugging Face Hub.
 
@@ -192,7 +194,8 @@ def import_model(
         f"{read['context']:,} positions{without}. Write it as a step:"
     )
     config = {"model": called, "sha256": sha256}
-    print(f"import: {{do: import, config: {json.dumps(config, ensure_ascii=False)}}}")
+    step = f"import: {{do: import, config: {json.dumps(config, ensure_ascii=False)}}}"
+    tell(step, as_json, do="import", config=config, **read)
 
 
 # ── chat ─────────────────────────────────────────────────────────────────────────────────────

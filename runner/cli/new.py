@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.ending import remark, stop
+from runner.cli.ending import remark, stop, tell
+from runner.cli.options import AsJson
 from runner.lib.problems import near
 from runner.planning import track_starter
 from runner.schema import lab_config
@@ -39,6 +40,7 @@ def command(
     under: Annotated[Path, typer.Option("--in", help="The folder of experiments.")] = Path(
         "experiments"
     ),
+    as_json: AsJson = False,
 ) -> None:
     """Write a first experiment: `plain` without code, `hackable` with a model to edit, `datashop`
     with a text to choose from, `speedrun` for a track of the lab."""
@@ -58,15 +60,17 @@ def command(
         stop(f"{folder} is there already; choose another name, or remove it")
     except OSError as error:
         stop(f"{folder} cannot be made: {error}")
+    paths = []
     for path in sorted((STARTERS / starter).iterdir()):
         if path.is_file():
             text = written.get(path.name) or path.read_text(encoding="utf-8")
             text = text.replace(STANDS_FOR, folder.as_posix())
             (folder / path.name).write_text(text, encoding="utf-8")
-            print(folder / path.name)
+            paths.append(folder / path.name)
     if not (schema := under / json_schema.NAME).exists():  # the file's first line names it
         schema.write_text(json_schema.text(lab_config.find(under)), encoding="utf-8")
-        print(schema)
+        paths.append(schema)
+    tell("\n".join(map(str, paths)), as_json, folder=folder, files=paths)
     first = "check" if starter == track_starter.STARTER else "plan"
     remark(f"next: regatta {first} {folder}, then regatta run {folder}")
 

@@ -7,8 +7,8 @@ import typer
 
 from runner.analysis import results, speedrun_file
 from runner.cli import options
-from runner.cli.ending import remark, stop
-from runner.cli.options import TheExecution, TheJobs, TheStore
+from runner.cli.ending import remark, stop, tell
+from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
 from runner.schema import record
 from runner.schema.record import Result
 
@@ -18,6 +18,7 @@ def command(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("speedrun_results.json"),
     store: TheStore = "store",
     jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a speedrun entry as `speedrun_results.json`, one run for each seed.
 
@@ -41,4 +42,5 @@ def command(
         "note: each description names the validation text of its bits per byte; the file format "
         "has only one field for them, eval/paloma/c4_en/bpb"
     )
-    print(f"{out}: {len(found)} run{'' if len(found) == 1 else 's'}")
+    words = f"{out}: {len(found)} run{'' if len(found) == 1 else 's'}"
+    tell(words, as_json, file=out, runs=len(found), left_out=left)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from runner.cli import execution_view, options, steps_view
 from runner.cli.commands import App
-from runner.cli.ending import print_json, stop, stopping
+from runner.cli.ending import print_json, stop, stopping, tell
 from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.execution import aliases, git_source
 from runner.history import provenance
@@ -49,16 +49,17 @@ TheFolder = Annotated[
 
 
 @app.command("compile")
-def compile_experiment(
-    path: TheFolder,
-) -> None:
+def compile_experiment(path: TheFolder, as_json: AsJson = False) -> None:
     """Run an experiment's `experiment.py` and write what it declares to `experiment.lock.yaml`."""
     locked = path / declaration.LOCK_NAME
     with stopping(StoreError):
         text = lockfile.compiled(path)
         _check_compiled(text, path)
         written = lockfile.write(text, path)
-    print(f"{locked}: {'written' if written else 'unchanged'}", file=sys.stderr)
+    if as_json:
+        print_json({"file": locked, "written": written})
+    else:
+        print(f"{locked}: {'written' if written else 'unchanged'}", file=sys.stderr)
 
 
 def _check_compiled(text: str, path: Path) -> None:
@@ -151,6 +152,7 @@ def decide(
     alias: Annotated[str, typer.Argument(help="An alias of one of its steps.")],
     store: TheStore = "store",
     jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Confirm the new meaning of an alias, after a change of the experiment."""
     opened, plan = options.opened(store, jobs), _plan(str(folder), (store, jobs))
@@ -160,7 +162,8 @@ def decide(
         stop(f"no step of {folder} has the alias `{alias}`{near(alias, names)}; it has {known}.")
     meant = aliases.decide(opened, plan, names[alias], datetime.now(UTC))
     words = f"{alias} now means {meant.fingerprint[:16]}, the output of {names[alias]}"
-    print(f"{words}, since {meant.at:%Y-%m-%d %H:%M:%S} UTC (its meaning no. {meant.n})")
+    words += f", since {meant.at:%Y-%m-%d %H:%M:%S} UTC (its meaning no. {meant.n})"
+    tell(words, as_json, alias=alias, step=names[alias], meaning=meant)
 
 
 @app.command("graph")

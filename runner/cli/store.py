@@ -20,7 +20,7 @@ from rich.table import Table
 
 from runner.cli import options, tables
 from runner.cli.commands import App
-from runner.cli.ending import print_json, stop, stopping
+from runner.cli.ending import print_json, stop, stopping, tell
 from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
 from runner.history import kept_records
 from runner.store import gc
@@ -129,6 +129,7 @@ def keep(
     ],
     store: TheStore = "store",
     jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Copy an execution's records, without outputs, to a folder of a repository.
 
@@ -138,7 +139,8 @@ def keep(
     with stopping(StoreError):
         name = options.execution(opened, execution).id
         copied = kept_records.copy(opened, name, Store(folder))
-    print(f"{folder} has {copied} records of {name}.")
+    words = f"{folder} has {copied} records of {name}."
+    tell(words, as_json, folder=folder, records=copied, execution=name)
 
 
 def _show(going: Iterable[gc.Piece], staying: Iterable[gc.Piece]) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from runner.cli.commands import App
-from runner.cli.ending import FAILED, stop, stopping
-from runner.cli.options import TheStore
+from runner.cli.ending import FAILED, stop, stopping, tell
+from runner.cli.options import AsJson, TheStore
 from runner.publish import signing
 from runner.store.store import Store, StoreError
 
@@ -21,6 +21,7 @@ def command(
     keys: Annotated[
         Path, typer.Option(help="The lab's public keys, as its site has them: api/keys.json")
     ] = Path("keys.json"),
+    as_json: AsJson = False,
 ) -> None:
     """Check a signed seal, plan or receipt. Uses no network. Exits with 1 for a forged file.
 
@@ -30,26 +31,35 @@ def command(
     signed = _content(file, "name a file that a lab has signed, as under signed/ of its site")
     with stopping(signing.Forged, code=FAILED, words=f"✗ {file}: {{}}."):
         found = signing.verify(signed, known)
-    print(f"✓ {file}: {found.kind} {found.path}, signed by the lab")
-    print(f"  key {found.key}, sha256 {found.sha256}")
+    words = f"✓ {file}: {found.kind} {found.path}, signed by the lab"
+    about = {"kind": found.kind, "path": found.path, "key": found.key, "sha256": found.sha256}
+    tell(f"{words}\n  key {found.key}, sha256 {found.sha256}", as_json, file=file, **about)
 
 
 @app.command()
-def new(path: Annotated[Path, typer.Argument(help="The file to write it to.")]) -> None:
+def new(
+    path: Annotated[Path, typer.Argument(help="The file to write it to.")],
+    as_json: AsJson = False,
+) -> None:
     """Make a signing key. Only its owner may read it; the bot is started with `--key`."""
     with stopping(signing.BadKey, words="{}."):
         key = signing.make_key(path)
-    print(f"{path}: a new key, {key.id}")
+    tell(f"{path}: a new key, {key.id}", as_json, file=path, key=key.id)
 
 
 @app.command()
-def revoke(key: Annotated[str, typer.Argument(help="Its id.")], store: TheStore = "store") -> None:
+def revoke(
+    key: Annotated[str, typer.Argument(help="Its id.")],
+    store: TheStore = "store",
+    as_json: AsJson = False,
+) -> None:
     """Revoke a stolen key: the lab does not publish it any more."""
     with stopping(StoreError):
         opened = Store(store, make=False)
     with stopping(signing.BadKey, words="{}."):
         signing.revoke(opened, key, datetime.now(UTC))
-    print(f"{key} is revoked: `regatta verify` now rejects what it signed.")
+    words = f"{key} is revoked: `regatta verify` now rejects what it signed."
+    tell(words, as_json, revoked=key)
 
 
 def _content(path: Path, instead: str) -> bytes:

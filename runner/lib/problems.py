@@ -36,6 +36,9 @@ MUST_BE = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **{"string_type": "text", "tuple_type": "a list"},
 }
+_AS_SAID = re.compile(
+    r"((?:experiments|\.github)/[^,:`]+)(?:, line ([0-9]{1,9}))?(?:, `([^`]+)`)?: (.+)", re.DOTALL
+)
 MAX_PROBLEMS = 50  # per file; the others appear after the first are fixed
 MAX_KEYS = 8  # known keys that an error lists
 
@@ -54,6 +57,15 @@ class Problem:
         return (
             f"{where}, `{self.field}`: {self.message}" if self.field else f"{where}: {self.message}"
         )
+
+    @staticmethod
+    def read(said: str) -> "Problem":
+        """The inverse of `str`; a text of another form is a message alone."""
+        found = _AS_SAID.fullmatch(said)
+        if found is None:
+            return Problem("", None, "", said)
+        line = int(found[2]) if found[2] else None
+        return Problem(found[1], line, found[3] or "", found[4])
 
 
 class BadExperiment(Exception):

@@ -17,6 +17,8 @@ from runner.schema.record import (
     Claimed,
     Ending,
     Execution,
+    Origin,
+    Person,
     Plan,
     PlanRecord,
 )
@@ -33,14 +35,19 @@ class Spending:
     kind: str
     device_hours: float
     ended: datetime | None = None  # None: it is reserved
+    agent: int | None = None  # id of the agent that proposed it
 
 
 def set_aside(
-    person: int, plan: Plan, seconds: float, ended: datetime | None = None
+    person: int,
+    plan: Plan,
+    seconds: float,
+    ended: datetime | None = None,
+    agent: int | None = None,
 ) -> list[Spending]:
     """The maximum use of the plan's execution within this time, by kind."""
     return [
-        Spending(person, kind, count * seconds / 3600, ended)
+        Spending(person, kind, count * seconds / 3600, ended, agent)
         for kind, count in sorted(limits.at_once(plan).items())
     ]
 
@@ -50,6 +57,7 @@ def over_budget(
     others: Iterable[Spending],
     budgets: Mapping[str, float],
     now: datetime,
+    whose: str = "per person and",
 ) -> str | None:
     """Why `wanted`, all by one person, exceeds one of the budgets (device-hours per person and
     calendar month, UTC, by kind), as a clause; None if it exceeds none."""
@@ -66,7 +74,7 @@ def over_budget(
             of = "" if kind == EVERYTHING else f" of `{kind}`"
             return (
                 f"this needs {_hours(sum(here))} device-hours{of}, but the budget is "
-                f"{_hours(most)} per person and calendar month (UTC), and {_hours(taken)} of these "
+                f"{_hours(most)} {whose} calendar month (UTC), and {_hours(taken)} of these "
                 "are used or reserved"
             )
     return None
@@ -130,9 +138,10 @@ class Ledger:
         known = set(record.names(self._store, "executions"))
         for approval, proposed in _approvals(self._store):
             if approval.execution not in known and proposed.plan:
-                by, id = approval.by, approval.execution
+                id, agent = approval.execution, proposed.agent
+                by = agent if agent and approval.by_policy else approval.by
                 plan, limit = subset.remaining(proposed, approval.narrowing)
-                spent = set_aside(by.id, plan, limit or limits.LEAST)
+                spent = set_aside(by.id, plan, limit or limits.LEAST, agent=_id(agent))
                 yield Life(request_of(id, proposed.plan, by.login, approval.at), spent=spent)
 
     def spendings(self) -> Iterator[Spending]:
@@ -152,6 +161,15 @@ class Ledger:
         wanted = set_aside(person, plan, limit or limits.LEAST)
         return over_budget(wanted, self.spendings(), budgets, now) if budgets else None
 
+    def over_allowance(
+        self, agent: int, plan: Plan, limit: float | None, hours: float, now: datetime
+    ) -> str | None:
+        """Why `plan` exceeds the device-hours that the policy gives an agent per month, whoever
+        approves it, as a clause; None if it does not."""
+        wanted = set_aside(agent, plan, limit or limits.LEAST)
+        others = (replace(one, person=agent) for one in self.spendings() if one.agent == agent)
+        return over_budget(wanted, others, {EVERYTHING: hours}, now, "per agent and")
+
     def _life(self, id: str) -> Life | None:
         folder, life = f"executions/{id}", self._known.get(id)
         if id in self._known and (life is None or life.ended is not None):
@@ -165,9 +183,9 @@ class Ledger:
             if execution.origin is None:
                 self._known[id] = None
                 return None
-            who = execution.origin.approved_by
-            request = request_of(id, execution.plan, who.login, execution.at)
-            life = Life(request, spent=_spent(execution, who.id, claimed, result))
+            origin = execution.origin
+            request = request_of(id, execution.plan, origin.charged.login, execution.at)
+            life = Life(request, spent=_spent(execution, origin, claimed, result))
         events = record.names(self._store, folder)
         self._known[id] = life = replace(
             life,
@@ -179,20 +197,25 @@ class Ledger:
 
 
 def _spent(
-    execution: Execution, by: int, claimed: Claimed | None, result: Ending | None
+    execution: Execution, origin: Origin, claimed: Claimed | None, result: Ending | None
 ) -> list[Spending]:
-    plan = execution.plan
+    plan, by, agent = execution.plan, origin.charged.id, _id(origin.agent)
     if result is None:
-        return set_aside(by, plan, execution.limit_seconds or limits.LEAST)
+        return set_aside(by, plan, execution.limit_seconds or limits.LEAST, agent=agent)
     if claimed is None:
         return []
     if plan.steps and result.state == "done" and result.seconds is not None:
         return [
-            Spending(by, used.kind, used.device_seconds / 3600, result.at) for used in result.used
+            Spending(by, used.kind, used.device_seconds / 3600, result.at, agent)
+            for used in result.used
         ]
     # For stopped and failed steps, the use is unknown.
     seconds = max(0.0, (result.at - claimed.at).total_seconds())
-    return set_aside(by, plan, seconds, result.at)
+    return set_aside(by, plan, seconds, result.at, agent)
+
+
+def _id(agent: Person | None) -> int | None:
+    return agent.id if agent else None
 
 
 def _approvals(store: Store) -> Iterator[tuple[Approval, PlanRecord]]:

@@ -1,7 +1,7 @@
 """All facts for the site."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -9,7 +9,7 @@ from functools import cached_property
 from bot.site.base.files import made_from
 from bot.site.facts.entries import Entry, Seal, read_seal
 from bot.site.facts.leaderboard import Group, groups
-from bot.site.facts.memory import Memory
+from bot.site.facts.memory import Memory, listed
 from bot.site.facts.reproductions import Again, originals, reproductions
 from runner.analysis import designs, speedrun_ranking, speedrun_rows, which_runs_count
 from runner.analysis.which_runs_count import Outcome, Registration, Review
@@ -28,6 +28,7 @@ class Lab:
     tracks: Mapping[str, Track]  # of the lab, by name
     others: tuple[speedrun_ranking.Row, ...] = ()  # of speedruns, not in this store
     left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with the problem
+    refused: tuple[record.Approval, ...] = ()  # what the policy refused agents
 
     @property
     def repository(self) -> str | None:
@@ -95,7 +96,8 @@ class Lab:
         left = (f"{id} {why}" for id, why in self.left_out.items())
         tracks = (track.digest() for track in self.tracks.values())
         others = (row.id for row in self.others)
-        return made_from(*map("\n".join, (states, wished, left, tracks, others)))
+        refused = (one.digest() for one in self.refused)
+        return made_from(*map("\n".join, (states, wished, left, tracks, others, refused)))
 
     def without(self, faults: Mapping[str, str]) -> "Lab":
         """The lab without these executions, by id with the problem of each."""
@@ -173,7 +175,22 @@ def read_lab(
         tracks=lab_config.defaults().tracks if tracks is None else tracks,
         others=others,
         left_out=memory.unread,
+        refused=tuple(sorted(_refused(store, found), key=lambda one: (one.at, one.pull, one.id))),
     )
+
+
+def _refused(store: Store, entries: Iterable[Entry]) -> Iterator[record.Approval]:
+    """The plans of agents that the policy refused. A lab without agents looks for none."""
+    origins = [entry.execution.origin for entry in entries]
+    if not any(origin and origin.agent for origin in origins):
+        return
+    approved = {record.command_of(origin.approval) for origin in origins if origin}
+    for path, _ in listed(store, "approvals"):
+        name = path.rpartition("/")[2]
+        if name.startswith("p") and name not in approved:
+            decided = record.require(store, path, record.Approval)
+            if not decided.approved:
+                yield decided
 
 
 def _is_kept(store: Store, entry: Entry) -> bool:

@@ -32,6 +32,7 @@ from bot.site.pages import (
     forecast_page,
     front,
     members,
+    programs,
     public,
     runs,
     signed,
@@ -194,6 +195,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     yield from listed("speedrun.html", lambda: speedruns.files(facts, these, store))
     yield from listed("entries.html", lambda: entered.files(store, facts, these))
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
+    yield from listed("api/index.html", lambda: programs.files(this))
     yield from listed("leaderboards.html", lambda: boards.files(ranked(), facts, these))
     yield from listed("feed.xml", lambda: feed.files(ranked(), facts, these))
     yield from listed("index.html", lambda: front.files(ranked(), facts, these))

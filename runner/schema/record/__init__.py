@@ -5,7 +5,7 @@ derived from them. Paths below `records/`:
 
     preregistrations/<repository>/<issue>/<n>.json    1 is the seal, the rest later edits
     plans/<repository>/<pull>/<n>.json                one for each head that was planned
-    approvals/<repository>/<pull>/<command>.json      the decision about a `/run`
+    approvals/<repository>/<pull>/<command>.json      the decision about a `/run`, or the policy's
     answers/<repository>/<thread>/<command>.json      the decision about another command
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
@@ -13,14 +13,17 @@ derived from them. Paths below `records/`:
     replays/<execution>/<n>.json                      a part of a run was trained again
     wandb/<execution>.<arm>.s<seed>.json              the run was sent to W&B
     tracked/<execution>.json                          where W&B shows the execution
+    searches/<search>/terms.json, <n>.json, end.json  what `regatta search` searched, each trial
     hub/<execution>.<step>.json                       an exported model was sent to the Hub
 """
 
 from runner.schema.metrics import Score as Score
+from runner.schema.record.approvals import POLICY as POLICY
 from runner.schema.record.approvals import Answered as Answered
 from runner.schema.record.approvals import Approval as Approval
 from runner.schema.record.approvals import Narrowing as Narrowing
 from runner.schema.record.approvals import command_of as command_of
+from runner.schema.record.approvals import policy_at as policy_at
 from runner.schema.record.executions import FINAL_STATES as FINAL_STATES
 from runner.schema.record.executions import MOST_ATTEMPTS as MOST_ATTEMPTS
 from runner.schema.record.executions import Cancelled as Cancelled
@@ -66,6 +69,7 @@ from runner.schema.record.pull_requests import PlanRecord as PlanRecord
 from runner.schema.record.pull_requests import Source as Source
 from runner.schema.record.pull_requests import Spread as Spread
 from runner.schema.record.pull_requests import Standing as Standing
+from runner.schema.record.questions import Agent as Agent
 from runner.schema.record.questions import Edit as Edit
 from runner.schema.record.questions import Person as Person
 from runner.schema.record.questions import Prediction as Prediction
@@ -82,6 +86,11 @@ from runner.schema.record.results import Upload as Upload
 from runner.schema.record.results import Used as Used
 from runner.schema.record.results import Validated as Validated
 from runner.schema.record.results import Verdict as Verdict
+from runner.schema.record.searches import Compared as Compared
+from runner.schema.record.searches import SearchEnd as SearchEnd
+from runner.schema.record.searches import SearchTerms as SearchTerms
+from runner.schema.record.searches import SearchTrial as SearchTrial
+from runner.schema.record.searches import WeighedTrial as WeighedTrial
 from runner.schema.record.studies import AblatedPart as AblatedPart
 from runner.schema.record.studies import IsoflopArm as IsoflopArm
 from runner.schema.record.studies import PlannedAblation as PlannedAblation

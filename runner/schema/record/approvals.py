@@ -5,7 +5,9 @@ from typing import Literal
 from runner.lib.base_record import Instant, Record, Sha256
 from runner.schema.record.executions import execution_id
 from runner.schema.record.fields import since
-from runner.schema.record.questions import Person
+from runner.schema.record.questions import Agent, Person
+
+POLICY = "policy"  # in the place of how the lab heard of a command, and of a role
 
 
 class Narrowing(Record):
@@ -22,7 +24,9 @@ class Approval(Record):
 
     repository: int
     pull: int
-    command: str  # `<comment>-<index>`, `r<review>-<index>` or `b<check run>-<identifier>`
+    # `<comment>-<index>`, `r<review>-<index>`, `b<check run>-<identifier>`, or, by the policy about
+    # an agent's plan, `p<pull>-<plan>`
+    command: str
     by: Person
     role: str
     at: Instant
@@ -43,11 +47,17 @@ class Approval(Record):
         ""
     )  # the comment with which somebody permitted can approve what this asks for
     posts: int | None = since(None)  # the plan to post, if this asks for a new one
+    agent: Agent | None = since(None)  # whose plan it is, if the policy decided
 
     @property
     def id(self) -> str:
         """The approval's id; the execution's id is derived from it."""
         return f"{self.repository}/{self.command}"
+
+    @property
+    def by_policy(self) -> bool:
+        """Whether the policy decided, and no person."""
+        return self.heard == POLICY
 
     @property
     def given_at(self) -> Instant:
@@ -63,6 +73,12 @@ class Approval(Record):
 def command_of(approval: str) -> str:
     """The key of the command that gave the approval with this id."""
     return approval.rpartition("/")[2]
+
+
+def policy_at(commit: str) -> Person:
+    """Who approved what the policy of this commit approves by itself. No account has such a
+    login."""
+    return Person(login=f"policy@{commit[:12]}", id=0)
 
 
 class Answered(Record):

@@ -8,7 +8,7 @@ from runner.lib.bounds import Count, Seconds, Size, Words
 from runner.schema.record.fields import Isolated, since
 from runner.schema.record.plans import Plan
 from runner.schema.record.pull_requests import Climbed, Foretold, Source
-from runner.schema.record.questions import Person
+from runner.schema.record.questions import Agent, Person
 
 MOST_ATTEMPTS = 3  # lost in a row without progress
 
@@ -28,6 +28,12 @@ class Origin(Record):
     approved_by: Person
     approval: str
     author: Person | None = since(None)  # of the pull request
+    agent: Agent | None = since(None)  # that opened the pull request
+
+    @property
+    def charged(self) -> Person:
+        """Whose budget it uses: the approver's, or the agent's whose plan the policy approved."""
+        return self.agent if self.agent and not self.approved_by.id else self.approved_by
 
 
 class Lab(Record):

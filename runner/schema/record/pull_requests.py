@@ -9,7 +9,7 @@ from runner.lib.bounds import Figure, Size, Speed
 from runner.schema.metrics import BPB
 from runner.schema.record.fields import Isolated, since
 from runner.schema.record.plans import Plan
-from runner.schema.record.questions import Person
+from runner.schema.record.questions import Agent, Person
 
 
 class Standing(Record):
@@ -94,3 +94,5 @@ class PlanRecord(Record):
     begun: str = since("")  # the execution that started its runs before their issue was sealed
     climbed: tuple[Climbed, ...] = since(())  # results of earlier rungs
     author: Person | None = since(None)  # of the pull request
+    agent: Agent | None = since(None)  # that opened the pull request
+    needs_maintainer: str = since("")  # why the policy does not approve the agent's plan by itself

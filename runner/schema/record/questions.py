@@ -18,6 +18,13 @@ class Person(Record):
     id: int
 
 
+class Agent(Person):
+    """A program's account, or a GitHub App, that the policy named; it proposes and approves
+    nothing."""
+
+    sponsor: str  # login of the person who answers for it
+
+
 _Arms = Annotated[tuple[str, ...], Field(max_length=prediction_forms.MOST_ARMS)]
 
 

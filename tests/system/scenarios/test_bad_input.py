@@ -18,6 +18,7 @@ from bot.github import GitHub
 from bot.inbox import webhook
 from tests.rendered import live, unescaped
 from tests.scenarios.lab import EXPERIMENT, PREDICTIONS, SECRET, TEXT, Lab, a_lab, form_body
+from tests.unit.bot.test_words import JSON
 
 FILE = "experiments/warm/experiment.yaml"
 GOOD = {FILE: EXPERIMENT.encode(), "experiments/warm/text.txt": TEXT.encode()}
@@ -311,7 +312,7 @@ def test_a_folder_whose_name_is_markup_is_refused_and_shown_literally(lab: Lab) 
     name = "`@grace` ![x](http:evil) <b> #1"
     pull = propose(lab, {f"experiments/{name}/experiment.yaml": EXPERIMENT.encode()})
     assert "may have letters, digits" in lab.last(pull)
-    assert live(lab.last(pull)) == ["<!-- regatta: plan.1 -->"]
+    assert live(lab.last(pull)) == [*JSON, "<!-- regatta: plan.1 -->"]
 
 
 def test_a_pull_request_that_touches_nothing_under_experiments_gets_no_word(lab: Lab) -> None:
@@ -476,7 +477,7 @@ def test_run_with_words_after_it_starts_nothing_and_shows_them_harmlessly(lab: L
     lab.say("grace", pull, "/run --seeds=9 @sam #1")
     _, refusal, again = lab.comments(pull)
     assert "`--seeds=9` is neither `arms=` nor `seeds=`; write `seeds=9`; `@sam` is" in refusal
-    assert live(refusal) == [f"<!-- regatta: refused.{last_comment(lab, pull)}-0 -->"]
+    assert live(refusal) == [*JSON, f"<!-- regatta: refused.{last_comment(lab, pull)}-0 -->"]
     assert again.startswith("### Plan 2")
     assert lab.trainer.submissions == []
 

@@ -814,7 +814,8 @@ def test_when_every_run_diverges_the_execution_failed(
     pull = lab.propose()
     lab.say("grace", pull, "/run")
     assert "**Failed:** no run finished training" in lab.last(pull)
-    assert lab.last(pull).count("at step 1") == 6
+    said = lab.last(pull).partition("\n\n<details><summary>For programs")[0]
+    assert said.count("at step 1") == 6
     assert lab.labels(1) == ["experiment: failed"]
     assert bpb(lab) == {}
 

@@ -13,7 +13,7 @@ import pytest
 
 from bot.model.actions import Write
 from bot.model.keys import CommandKey, Key
-from bot.model.policy_file import Permitted, Policy
+from bot.model.policy_file import Allowance, Permitted, Policy
 from bot.model.questions import Question
 from bot.model.thread import Message, Pull, Push, Ran, Review, Said, Thread, ThreadId
 from bot.rules import approval as rules_approval
@@ -698,3 +698,67 @@ def test_not_running() -> None:
 def test_budget() -> None:
     full = {("refusal", GRACE, 1, None): "There is nothing left."}
     assert refused(thread(full)) == "There is nothing left."
+
+
+# ── Agents ───────────────────────────────────────────────────────────────────────────────────
+
+MIRA = record.Agent(login="mira", id=31, sponsor="grace")
+AGENTS = {"mira": Allowance(sponsor="grace", device_hours_per_month=100, gate_1="policy")}
+OF_MIRA = PLAN.model_copy(update={"agent": MIRA})
+
+
+def of_agent(known: Mapping[Question, Any] | None = None, **changes: Any) -> Thread:
+    """A pull request that an agent opened."""
+    agents = changes.pop("agents", AGENTS)
+    own = now(author=Person(login="mira", id=31)) | lab(agents=agents)
+    own |= {("proposals", 31): (2,), ("refusal", MIRA, 1, None): None}
+    return thread(own | dict(known or {}), **{"plans": (OF_MIRA,), **changes})
+
+
+def test_agent_kinds() -> None:
+    gpus = {"mira": AGENTS["mira"].model_copy(update={"kinds": ("h100", "a100")})}
+    why = refused(of_agent(agents=gpus))
+    assert "The plan asks for `cpu`, and the policy gives this agent `h100`, `a100`" in why
+    assert why.endswith("declare one of these as `kind` of `resources`.")
+    assert void(of_agent(agents=gpus)) == "agent_kinds"
+    assert refused(of_agent()) == ""
+    assert refused(thread(lab(agents=gpus))) == "", "people's plans are no agent's"
+
+
+def test_agent_proposals() -> None:
+    one = {"mira": AGENTS["mira"].model_copy(update={"open_proposals": 1})}
+    older = {("proposals", 31): (1, 2, 5)}
+    why = refused(of_agent(older, agents=one))
+    assert "gives this agent 1 open pull requests at a time" in why
+    assert "it has 1 older ones (pull request 1); close or merge one, then comment `/plan`" in why
+    assert refused(of_agent({("proposals", 31): (2, 5)}, agents=one)) == ""
+
+
+@pytest.mark.parametrize("login", ["mira", "MIRA"])
+def test_an_agent_approves_nothing_whatever_its_role_and_on_whosesoever_pull_request(
+    login: str,
+) -> None:
+    mira = Person(login=login, id=31)
+    named = lab(agents=AGENTS, commands={"run": Permitted(people=("mira",))})
+    for of in (thread(named), of_agent()):  # its role is not even asked
+        assert "is an agent, and agents never approve anything" in refused(of, CODE, said_by(mira))
+    assert void(thread(named), word(mira, after(60))) == "still_permitted"
+
+
+def test_who_answers_for_an_agent_has_a_part_in_what_it_proposes() -> None:
+    alone = lab(own=False, agents=AGENTS)
+    assert "grace contributed to this" in refused(of_agent(alone))
+    assert refused(of_agent(alone), CODE, said_by(HUGO)) == ""
+
+
+def test_what_the_policy_approved_starts_only_while_the_policy_would_approve_it() -> None:
+    by_policy = word(record.policy_at("f" * 40), after(60), heard=record.POLICY)
+    assert void(of_agent(), by_policy) == ""
+    gone = launched(of_agent(agents={}), by_policy)
+    assert gone == (
+        "still_permitted",
+        "the policy no longer approves this by itself: the policy does not name the author of the "
+        "pull request as an agent",
+    )
+    careful = {"mira": AGENTS["mira"].model_copy(update={"gate_1": "maintainer"})}
+    assert void(of_agent(agents=careful), by_policy) == "still_permitted"

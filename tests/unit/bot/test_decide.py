@@ -170,11 +170,11 @@ def test_the_same_thread_gives_the_same_decision(
 
 def test_nothing_is_done_before_everything_is_known() -> None:
     thread = pull(messages=(comment("/run\n\n/help"),), news=True, answers={})
-    assert set(decide(thread).questions) == {("pull",), ("role", "grace")}
+    assert set(decide(thread).questions) == {("pull",), ("policy",)}
     assert decide(thread).actions == (React(50, "eyes"),)  # which says no more than: heard
     thread = replace(thread, said={**thread.said, Key.parse("react.50.eyes"): SAID})
     assert decide(thread).actions == ()
-    thread = replace(thread, answers={("pull",): PULL})
+    thread = replace(thread, answers={("pull",): PULL, ("policy",): KNOWN["policy",]})
     assert set(decide(thread).questions) == {("replan", 1), ("role", "grace")}
 
 

@@ -339,7 +339,7 @@ def test_a_reproduction_names_what_it_is_to_be_compared_with() -> None:
 
 def test_commands_of_a_pull_request_are_refused_on_an_issue() -> None:
     for what in ("retry", "reproduce"):
-        known = {("role", "grace"): "maintain"}
+        known = {("role", "grace"): "maintain", ("policy",): Policy()}
         thread = issue(messages=(comment(f"/{what}"),), answers=known)
         assert "belongs on the pull request" in approvals_of(thread)[0].why
     thread = issue(messages=(comment("/plan"),), answers={})

@@ -154,7 +154,15 @@ def test_a_body_that_is_not_json_is_refused(hall: Hall, body: bytes) -> None:
         payload(action="deleted"),
         payload(sender=None),
         payload(sender={}),
-        payload(sender={"login": "regatta-lab[bot]", "type": "Bot"}),
+        payload(sender={"login": "regatta-lab[bot]", "type": "Bot"}),  # not the comment's author
+        payload(
+            sender={"login": "regatta-lab[bot]", "type": "Bot"},
+            comment={
+                "id": 1,
+                "body": "A plan",
+                "user": {"login": "l[bot]", "id": 2, "type": "Bot"},
+            },
+        ),
         payload(repository=None),
         payload(repository={"id": REPOSITORY + 1}),
         payload(repository={"id": str(REPOSITORY)}),
@@ -187,7 +195,7 @@ ABOUT = {
         "sender": {"id": 4, "login": "grace", "type": "User"},
     },
 }
-BOTS_TOO = ("pull_request", "pull_request_review", "repository", "installation")
+BOTS_TOO = ("issues", "pull_request", "pull_request_review", "repository", "installation")
 LAB = ("repository", "installation", "installation_repositories")  # about no single thread
 
 

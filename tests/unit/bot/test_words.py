@@ -17,7 +17,7 @@ from bot.messages import (
     seal_comments,
     status_comment,
 )
-from bot.model import escape
+from bot.model import comment_data, escape
 from bot.model.commands import Reading
 from bot.model.keys import Key
 from bot.model.site import Site
@@ -324,22 +324,31 @@ def test_whatever_strangers_write_is_words_and_changes_no_layout(word: str) -> N
 def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
     assert {name: live(body) for name, body in HARMLESS.items() if live(body)} == {
         "edited": details("What the edit changed"),
-        "plan": [*details("The exact configuration"), "#1"],
-        "plan with a spread": [*details("The exact configuration"), "#1"],
-        "plan with own code": [*details("The exact configuration"), "#1"],
-        "verdict": ["#1", "#2", "#2"],
-        "verdict with deviations": [*details("The difference") * 2, "#1", "#2", "#2", "#2", "#2"],
-        "result": [*details("Receipt"), picture()],
-        "result with texts": [*details("Receipt"), picture()],
+        "sealed": JSON,
+        "cannot": JSON,
+        "problems": JSON,
+        "refused": JSON,
+        "plan": [*details("The exact configuration"), *JSON, "#1"],
+        "plan with a spread": [*details("The exact configuration"), *JSON, "#1"],
+        "plan with own code": [*details("The exact configuration"), *JSON, "#1"],
+        "verdict": [*JSON, "#1", "#2", "#2"],
+        "verdict with deviations": [
+            *(*details("The difference") * 2, *JSON),
+            *("#1", "#2", "#2", "#2", "#2"),
+        ],
+        "result": [*details("Receipt"), *JSON, picture()],
+        "result with texts": [*details("Receipt"), *JSON, picture()],
         "once more": [
             "<details open><summary>The comparison</summary>",
             "</details>",
             *details("Scores and curves of the re-run"),
             *details("Receipt"),
+            *JSON,
         ],
         "folded": [
             "<details><summary>Plan 1, for aaaaaaaaaaaa: replaced by plan 2</summary>",
             *details("The exact configuration"),
+            *JSON,
             "</details>",
             "#1",
         ],
@@ -348,6 +357,9 @@ def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
 
 def details(summary: str) -> list[str]:
     return [f"<details><summary>{summary}</summary>", "</details>"]
+
+
+JSON = details("For programs (JSON)")
 
 
 def picture() -> str:
@@ -535,7 +547,11 @@ def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bo
         assert body.count("```") % 2 == 0
     body = plan_comment.plan(planned)
     assert "… and " in body
-    assert body.endswith("A push to this branch makes a new plan, which needs a new approval.")
+    said, _, block = body.partition("\n\n<details><summary>For programs")
+    assert said.endswith("A push to this branch makes a new plan, which needs a new approval.")
+    (data,) = comment_data.read(f"<details>{block}")
+    assert not data["complete"]
+    assert 0 < len(data["arms"]) < len(plan.arms)
     assert re.search(r"… and \d+ more", result_comment.result(thread, ran))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -347,3 +348,41 @@ def test_a_store_that_cannot_be_used_is_bad_input(folder: Path, tmp_path: Path) 
     answer = ask("run", folder, "--store", tmp_path / "store")
     assert answer.exit_code == 2
     assert "--store" in answer.stderr
+
+
+# What talks with a person, runs until it is stopped, prints a log, or prints JSON in any case.
+WITHOUT_JSON = {"chat", "demo", "handle", "init", "logs", "mcp", "sandbox", "schema", "serve"}
+
+
+def every_command(of: Any, path: str = "") -> dict[str, Any]:
+    """Every command by its words."""
+    if not hasattr(of, "commands"):
+        return {path.strip(): of}
+    return {
+        name: one
+        for part, inner in of.commands.items()
+        for name, one in every_command(inner, f"{path} {part}").items()
+    }
+
+
+def test_every_command_that_prints_results_can_print_json() -> None:
+    every = every_command(get_command(app))
+    without = {
+        name for name, one in every.items() if not any("--json" in x.opts for x in one.params)
+    }
+    assert without == WITHOUT_JSON & every.keys()
+
+
+def test_the_problems_of_a_declaration_are_json_where_one_asks_for_it(folder: Path) -> None:
+    file = folder / "experiment.yaml"
+    text = file.read_text().replace("learning_rate: 0.01,", "learning_rat: 0.01,")
+    line = next(n for n, x in enumerate(text.splitlines(), 1) if "learning_rat:" in x)
+    file.write_text(text)
+    for command in ("plan", "run"):
+        answer = ask(command, folder, "--json", "--store", folder / "none")
+        assert answer.exit_code == 2
+        (problem,) = json.loads(answer.stdout)["problems"]
+        assert problem["file"] == str(file)
+        assert (problem["line"], problem["field"]) == (line, "train.learning_rat")
+        assert "did you mean" in problem["message"]
+        assert "did you mean" in answer.stderr, "and a person reads it as ever"

@@ -143,3 +143,51 @@ def test_the_page_of_an_experiment_shows_what_was_foretold_and_how_its_gate_came
     text = Page(tmp_path / "site" / f"executions/{execution.id}/index.html").text
     assert "Gate of rung 1 of 2: passed. To reach the loss of fast, slow would need" in text
     assert "fast : predicted 2.6000 (90 % interval 2.5000 to 2.7000), measured 2.5800" in text
+
+
+def test_an_agent_has_its_proposals_its_spending_and_its_calibration(
+    store: Store, tmp_path: Path
+) -> None:
+    agent = record.Agent(login="robo[bot]", id=21, sponsor="grace")
+    predictions = [synthetic.prediction()]
+    seal = synthetic.preregister(store, 1, predictions=predictions)
+    mine = seal.model_copy(update={"author": record.Person(login=agent.login, id=agent.id)})
+    path = store.root / f"records/preregistrations/{synthetic.REPOSITORY}/1/1.json"
+    path.chmod(0o644)
+    path.write_bytes(mine.canonical())
+    plan = synthetic.plan(preregistration=1, predictions=predictions)
+    for n, by in ((1, record.policy_at("f" * 40)), (2, synthetic.GRACE)):
+        of = synthetic.execution(
+            plan.model_copy(update={"seal": mine.seal}),
+            str(n),
+            at=synthetic.START + timedelta(hours=n),
+        )
+        assert of.origin
+        origin = of.origin.model_copy(update={"agent": agent, "approved_by": by})
+        synthetic.finish(store, of.model_copy(update={"origin": origin}), synthetic.PLAIN)
+    why = "The plan asks for `h100`, and <b>the policy</b> gives this agent `cpu`."
+    refused = record.Approval(
+        repository=synthetic.REPOSITORY,
+        pull=9,
+        command="p9-1",
+        by=record.policy_at("f" * 40),
+        role=record.POLICY,
+        at=synthetic.START,
+        approved=False,
+        why=why,
+        plan=1,
+        heard=record.POLICY,
+        agent=agent,
+    )
+    record.write(store, f"approvals/{synthetic.REPOSITORY}/9/p9-1", refused)
+    build(store, tmp_path / "site")
+    text = Page(tmp_path / "site" / "people/21.html").text
+    assert "As an agent It is a program that may propose experiments" in text
+    assert "robo[bot] agent of grace" in Page(tmp_path / "site" / "people.html").text
+    assert "Answers for it grace Executions 2: the policy approved 1, people" in text
+    assert "<b>the policy</b> gives this agent" in text, "what was said is no markup"
+    rate = text.partition("Confirmed predictions ")[2]
+    assert rate.startswith("1 of 1 (95 % interval of the share: 20.7 % to 100 %; it expected 80 %)")
+    (found,) = json.loads((tmp_path / "site" / "api" / "agents.json").read_bytes())
+    assert found["refused"] == [{"pull": 9, "plan": 1, "why": why}]
+    assert (found["decided"], found["confirmed"], found["brier"]) == (1, 1, pytest.approx(0.04))
