@@ -31,8 +31,6 @@ PANELS = {
     ),
     "Experiments": ("forecast", "search", "compile", "alias", "schema", "corpus", "label"),
     "Models": ("chat", "export", "import"),
-    "Site": ("site", "results", "wandb"),
-    "Lab": ("init", "serve", "handle", "doctor", "store"),
     "Site": ("site", "results", "wandb", "mcp"),
     "Lab": ("init", "serve", "handle", "doctor", "store"),
     "Trust": ("verify", "reproduce", "replay", "key"),
