@@ -42,10 +42,8 @@ def misfits(
     """Every given value that `mesh` does not divide, in so many slices; empty if all fits."""
     found = []
     if mesh.data % slices:
-        words = (
-            f"data {mesh.data} cannot be spread over {slices} slices, and the other axes stay "
-            f"inside of one; make data a multiple of {slices}"
-        )
+        words = f"data {mesh.data} cannot be spread over {slices} slices, and the other axes stay"
+        words += f" inside of one; make data a multiple of {slices}"
         found.append(Misfit("compute.mesh", words))
     if devices is not None and mesh.devices != devices:
         experts = f" × expert {mesh.expert}" if mesh.expert > 1 else ""
@@ -284,9 +282,8 @@ def _block(
 
 def bytes_of(compute: ComputeConfig, platform: Platform) -> int:
     """Bytes of a number in the compute dtype."""
-    return (
-        4 if (compute.dtype or ("float32" if platform == "cpu" else "bfloat16")) == "float32" else 2
-    )
+    dtype = compute.dtype or ("float32" if platform == "cpu" else "bfloat16")
+    return 4 if dtype == "float32" else 2
 
 
 # ── What would fit ───────────────────────────────────────────────────────────────────────────
@@ -386,9 +383,8 @@ def listed(choices: list[Choice]) -> str:
 
 def asked_for(error: str) -> int | None:
     """The bytes that XLA could not allocate, parsed from its message; None if it does not say."""
-    size_in = (
-        r"(?:allocat\w*|request for|used|temporaries)\s+\(?([\d.,]+)\s*(?:([KMGTP])i?B?\b|bytes)"
-    )
+    size_in = r"(?:allocat\w*|request for|used|temporaries)\s+\(?([\d.,]+)\s*"
+    size_in += r"(?:([KMGTP])i?B?\b|bytes)"
     found = re.search(size_in, error, re.IGNORECASE)
     if not found:
         return None

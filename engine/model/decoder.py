@@ -325,9 +325,10 @@ class Decoder:
         """The residual stream before the first block, (B·S, D) in the compute dtype."""
         # The look-up is in the float32 parameters, so that gradients are summed in float32.
         x_TD = params["embedding"][tokens_BS.reshape(-1)].astype(self.dtype)
-        # The look-up is sharded by D, then goes through `data`; in one step XLA would gather the
-        # whole table.
-        x_TD = constrain(constrain(x_TD, "data", "fsdp"), ROWS, None)
+        # The look-up is sharded by D, which then changes places with rows along `fsdp`. In fewer
+        # steps XLA would gather the whole table, or the gradients of the rows of all devices.
+        x_TD = constrain(x_TD, ("data", "expert"), "fsdp")
+        x_TD = constrain(constrain(x_TD, ("data", "expert", "fsdp"), None), ROWS, None)
         return self.ends(params).embedding_norm(x_TD) if self.config.gated_norm else x_TD
 
     def final(self, params: Params, x_TD: jax.Array) -> jax.Array:

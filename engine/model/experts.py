@@ -173,9 +173,9 @@ _in_training.defvjp(_forward, _backward)
 def _on_mesh(how: How, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Each device computes its experts for the rows of all devices along `expert`.
 
-    Their matrices are gathered along `fsdp` here and not by XLA: the transpose of this gather adds
-    up a layer's gradients and leaves each device its slice. XLA may keep all gradients of all
-    layers whole until the last one, which for 129 billion parameters took 100 GiB more."""
+    Their matrices are gathered along `fsdp` here and not by XLA: the transpose of this gather
+    leaves each device its slice of the sum of gradients. XLA compiled an all-reduce of whole
+    gradients, which sends twice as much."""
     run = partial(_on_device, how)
     if jax.sharding.get_abstract_mesh().size <= 1:
         return run(0, *arrays)

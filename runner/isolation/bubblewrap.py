@@ -55,7 +55,7 @@ KEPT_WHOLE = ("NPROC", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
 NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns")
 NOBODY = ("--uid", "65534", "--gid", "65534")
 LOOK_EVERY = 0.25  # seconds between checks
-TOLD = "it was told to end"
+TOLD, FIRST = "it was told to end", "runner.isolation.first_process"
 TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
 SMALL = 1 << 30  # bytes of folders in memory: /tmp, /dev/shm
 BLOCK = 1 << 16
@@ -110,8 +110,7 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
     for name in SYSTEM:
         words += _system(Path("/", name))
     words += [x for name in OF_ETC for x in _bind("--ro-bind-try", Path("/etc", name))]
-    if box.network:
-        words += ["--share-net", "--ro-bind", str(box.network.hosts), "/etc/hosts"]
+    words += box.network.shown() if box.network else []
     words += ["--proc", "/proc"]
     words += [x for name in OF_PROC for x in _bind("--ro-bind-try", Path("/proc", name))]
     words += ["--dev", "/dev", "--size", str(SMALL), "--tmpfs", "/dev/shm"]
@@ -265,8 +264,7 @@ def run(
     SIGTERM (which is passed on, with the box's seconds to obey). `given` is its standard input;
     `keep` gets its output, with stderr if `stderr`. Must be called from the main thread of a
     process. Raises CannotIsolate."""
-    first = ["runner.isolation.first_process", str(limits.tasks)]
-    argv = [sys.executable, "-P", "-m", *first, *module]
+    argv = [sys.executable, "-P", "-m", FIRST, str(limits.tasks), *module]
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
         _sealed(given) as question,

@@ -52,6 +52,10 @@ class Network:
     holder: int  # a process in the namespaces
     hosts: Path  # a file in the form of /etc/hosts, by which the box finds its own name
 
+    def shown(self) -> list[str]:
+        """The arguments of bubblewrap for a box that is started in this network."""
+        return ["--share-net", "--ro-bind", str(self.hosts), "/etc/hosts"]
+
     def enter(self) -> None:
         """Move this process, which has one thread, into the box's network."""
         for kind, flag in (("user", CLONE_NEWUSER), ("net", CLONE_NEWNET)):

@@ -18,7 +18,7 @@ from runner.store.checkpoint_sync import Copies, brought
 from runner.store.store import Remote, Store, StoreError
 from tests import fake_gcs
 from tests.integration.runner.test_worker import ONE_SEED, SLOW, TRAINED, Life, Processes, declare
-from tests.runner.bucket import ENDLESS, machine
+from tests.runner.bucket import ENDLESS, machine, saved
 
 # ── Checkpoints ──────────────────────────────────────────────────────────────────────────────
 
@@ -213,9 +213,7 @@ class Machines(Processes):
         self._home, self._server = home, server
 
     def look(self, folder: str) -> Job:
-        if list(self.jobs) == [folder] and any(
-            name.endswith("/committed.json") for name in self._server.buckets["jobs"]
-        ):
+        if list(self.jobs) == [folder] and saved(self._server.buckets["jobs"]):
             self.jobs[folder].kill()
         return super().look(folder)
 

@@ -21,10 +21,12 @@ from runner.store import artifacts
 from runner.store.artifacts import MakingFailed, find, make
 from runner.store.store import Store, StoreError
 from runner.worker import executor
+from runner.worker.step_process import Job
 from tests import fake_gcs
+from tests.decided import KINDS
 from tests.integration.runner.test_execute import OWN
 from tests.integration.runner.test_worker import declare
-from tests.runner.bucket import ENDLESS, machine
+from tests.runner.bucket import ENDLESS, machine, saved
 
 FINGERPRINT = "0123456789abcdef" * 4
 GRAPH = """\
@@ -212,7 +214,7 @@ def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_byte
 
     first = start("first")
     deadline = time.monotonic() + 120
-    while not any(name.endswith("/committed.json") for name in fake.buckets["jobs"]):
+    while not saved(fake.buckets["jobs"]):
         assert time.monotonic() < deadline
         assert first.poll() is None
         time.sleep(0.01)
@@ -230,12 +232,12 @@ def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_byte
     )
 
 
-def test_a_step_over_several_processes_is_refused_in_a_bucket_in_words(
-    bucket: Store, tmp_path: Path
-) -> None:
-    executor._refuse_a_bucket(Store(tmp_path / "store"), "train")
-    with pytest.raises(MakingFailed, match=r"train takes several processes.*name a store on disk"):
-        executor._refuse_a_bucket(bucket, "train")
+def test_own_code_over_several_hosts_is_refused_in_a_bucket_in_words(bucket: Store) -> None:
+    from runner.worker import multi_host_step
+
+    job = Job("f", {}, {}, "", "", "/own", KINDS["cpu"], 2, own=("own:f",), isolation="bubblewrap")
+    with pytest.raises(MakingFailed, match=r"train takes several processes of own code.*on a disk"):
+        multi_host_step.train(bucket, "train", {}, job)
 
 
 # ── Commands ─────────────────────────────────────────────────────────────────────────────────

@@ -65,14 +65,23 @@ def test_an_error_that_a_neighbours_loss_brought_about_is_a_loss() -> None:
 
 
 def test_after_any_ends_the_gang_ends() -> None:
-    for hows in itertools.product(("returned", "raised", "lost"), repeat=3):
+    for hows in itertools.product(("returned", "raised", "felt", "lost"), repeat=3):
         ends = [End(rank, how) for rank, how in enumerate(hows)]
         for count, settled in itertools.product(range(4), (False, True)):
             last = decide(ends[:count], 3, settled=settled)
             finished = last is not None and last.how == "returned"
             assert finished == (hows == ("returned",) * 3 and count == 3)
             waits = "lost" not in hows[:count] and count < 3
-            assert (last is None) == (waits and not (settled and "raised" in hows[:count]))
+            troubled = {"raised", "felt"} & {*hows[:count]}
+            assert (last is None) == (waits and not (settled and troubled))
+
+
+def test_a_loss_that_was_only_felt_gives_way_to_one_that_ray_reports() -> None:
+    felt, lost = End(0, "felt", "a peer is gone"), End(1, "lost", "its node", preempted=True)
+    assert decide([felt], 2, settled=False) is None
+    assert decide([felt], 3, settled=True) == felt
+    assert decide([felt, End(2, "raised", "broken")], 3, settled=True) == felt
+    assert decide([felt, lost], 2, settled=False) == lost
 
 
 def test_a_slice_of_a_tpu_says_how_many_hosts_it_has() -> None:
