@@ -209,8 +209,8 @@ def larger(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def measured_table(found: dict[str, Any]) -> str:
     head = (
-        "| schedule | parts | bubble, measured | simulated | difference | step | kept parts by "
-        "stage |\n| --- | ---: | ---: | ---: | ---: | ---: | --- |\n"
+        "| schedule | parts | bubble, measured | simulated | difference | step | kept |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |\n"
     )
     return head + "\n".join(
         f"| {row['schedule']} | {row['parts']} | {row['measured']:.1%} | {row['simulated']:.1%} | "

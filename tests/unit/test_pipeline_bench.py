@@ -30,5 +30,6 @@ def test_spans_that_are_as_simulated_have_the_simulated_bubble(schedule: Schedul
 def test_the_page_has_the_figures_that_were_measured() -> None:
     found = json.loads((pipeline.RESULTS / "pipeline.json").read_text())
     page = pipeline.PAGE.read_text()
+    assert all(row["peaks"] == row["counted_peaks"] for row in found["two_stages"])
     for text in (pipeline.measured_table, pipeline.simulated_table, pipeline.how):
         assert text(found) in page, "run python -m tests.bench.pipeline --draw"
