@@ -35,8 +35,10 @@ def footprints(
     The embedding is on the first stage, the output matrix and the loss on the last; the final norm
     counts on all. For each part that a stage keeps at the peak of its schedule (`Simulated.peaks`)
     it has the activations of a chunk, or with `remat: block` what goes into each layer, and once
-    the work space of the current one. Layers have a copy each in the compute dtype, float32
-    included, and gradients are summed over parts."""
+    the work space of the current one. Parts whose gradients of weights a zero-bubble schedule puts
+    off have all activations. Stages keep up to a third less than is counted, because what follows
+    from one number at a time is computed again. Layers have a copy each in the compute dtype,
+    float32 included, and gradients are summed over parts."""
     stages, schedule = compute.mesh.pipeline, compute.schedule or "1f1b"
     chunks, inside = chunks_of(schedule), compute.inside
     depth = model.num_layers // stages
@@ -61,6 +63,8 @@ def footprints(
     def numbered(stage: int) -> Footprint:
         ends = (stage == 0) + (stage == stages - 1)
         last = stage == stages - 1
+        late = min(stage + 1, train.gradient_accumulation_steps) * (schedule == "zero-bubble")
+        activations = (peaks[stage] - late) * kept + late * layer
 
         def part(name: str) -> int:
             one, two = (getattr(x, name) for x in (without, both))
@@ -70,7 +74,7 @@ def footprints(
             parameters=part("parameters"),
             moments=part("moments"),
             gradients=part("gradients") + copies,
-            activations=round(peaks[stage] * depth / chunks * kept + space),
+            activations=round(depth / chunks * activations + space),
             loss=both.loss if last else 0,
         )
 

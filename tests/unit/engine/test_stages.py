@@ -15,7 +15,7 @@ from engine.config.stages import Layout, StagedCompute
 from engine.model import mesh
 from engine.model.decoder import Decoder
 from engine.model.loss import cross_entropy
-from engine.pipeline.programs import Stage
+from engine.pipeline.programs import Chunk, Stage, programs
 from engine.training import step
 from engine.training.digest import leaves
 
@@ -60,8 +60,34 @@ def test_a_stage_keeps_activations_of_the_parts_at_its_peak() -> None:
     assert len(set(gpipe)) == 1
     layer = (one[0] - one[1]) / 2  # of two layers, one part more
     assert gpipe[0] - one[0] == pytest.approx(4 * 2 * layer)
-    again = stage_choice.footprints(MODEL, TRAIN, compute(schedule="gpipe", remat="block"), "cpu")
-    assert again[0].activations < gpipe[0] / 4
+    again, late = (
+        [
+            x.activations
+            for x in stage_choice.footprints(
+                MODEL, TRAIN, compute(schedule=of, remat="block"), "cpu"
+            )
+        ]
+        for of in ("gpipe", "zero-bubble")
+    )
+    assert again[0] < gpipe[0] / 4
+    assert late == sorted(late), "later stages put off more gradients of weights"
+    assert late[3] - late[2] == pytest.approx(2 * layer, rel=0.05)
+
+
+@pytest.mark.parametrize("remat", ["none", "block"])
+def test_what_is_kept_of_a_part_is_what_the_forward_program_leaves(remat: Any) -> None:
+    model = MODEL.model_copy(update={"seq_len": 1024, "num_layers": 4})
+    counted = [
+        stage_choice.footprints(model, TRAIN, compute(schedule=of, remat=remat), "cpu")[0]
+        for of in ("gpipe", "1f1b")
+    ]
+    each = (counted[0].activations - counted[1].activations) / 4
+    decoder = Decoder(model, compute(remat=remat, dtype="float32").inside)
+    chunk = Chunk(decoder, model.kinds[:1], False, False, model.seq_len, 0.0)
+    kept = programs(chunk, mesh.make(stages.MeshConfig()), 4, False).split.kept
+    left = sum(x.aval.size * x.aval.dtype.itemsize for x in kept)
+    assert left <= each + 1
+    assert left == pytest.approx(each, rel=0 if remat == "block" else 0.25)
 
 
 def test_the_fastest_schedule_that_fits_is_chosen_and_a_declared_one_stays() -> None:
