@@ -164,7 +164,7 @@ def footprint(
 
     and blocks of a CPU are padded, so that K·(D, F of an expert) counts one and a half times.
     An axis of e experts gathers the rows of e groups, with room for all to choose the experts here:
-    then a token keeps 3·a·e·K·D of these, and 6·a·e·K·F/t in the experts (on a CPU with a
+    then a token keeps 4·a·e·K·D of these, and 6·a·e·K·F/t in the experts (on a CPU with a
     capacity_factor, this in the place of e).
 
     Parts of a block keep per token what follows, with a norm's gate of rank r, and in a linear
@@ -272,7 +272,7 @@ def _block(
         of_experts = 3 * inner * moe.expert_dim * moe.num_experts / e
         if e > 1:  # each device has room for all pairs of a token and an expert along the axis
             held = e if moe.capacity_factor is None or platform != "cpu" else moe.capacity_factor
-            pair = (3 * held - chosen_rows) * inner + 6 * (held - 1) * moe.expert_dim / t
+            pair = (4 * held - chosen_rows) * inner + 6 * (held - 1) * moe.expert_dim / t
             per_token += a * moe.top_k * pair
         if moe.latent_dim:
             per_token += 2 * a * inner

@@ -37,6 +37,11 @@ MIXTURE_17B = {
     **{"vocab_size": 32064},
     "moe": {"num_experts": 128, "top_k": 8, "expert_dim": 640, "shared_dim": 2560},
 }
+MIXTURE_129B = {
+    **{"hidden_dim": 5120, "num_layers": 48, "num_heads": 40, "num_kv_heads": 10, "seq_len": 4096},
+    **{"vocab_size": VOCABULARY},
+    "moe": {"num_experts": 128, "top_k": 8, "expert_dim": 1280, "shared_dim": 5120},
+}
 # Name, model, batch, mesh, remat and accumulation, each on as many v5p as the mesh has devices.
 CASES: tuple[tuple[str, dict[str, Any], int, dict[str, int], str, int], ...] = (
     ("8B", LLAMA_8B, 64, {"fsdp": 64}, "block", 1),
@@ -49,6 +54,8 @@ CASES: tuple[tuple[str, dict[str, Any], int, dict[str, int], str, int], ...] = (
     ("32B", QWEN_32B, 1024, {"fsdp": 128, "tensor": 2}, "block", 1),
     ("17B of experts", MIXTURE_17B, 64, {"fsdp": 64}, "block", 1),
     ("17B of experts", MIXTURE_17B, 64, {"fsdp": 16, "expert": 4}, "block", 1),
+    ("129B of experts", MIXTURE_129B, 1024, {"fsdp": 128, "tensor": 2, "expert": 4}, "block", 1),
+    ("129B of experts", MIXTURE_129B, 1024, {"fsdp": 256, "expert": 4}, "block", 1),
 )
 MODELS = {case[0]: case[1] for case in CASES}
 

@@ -144,7 +144,7 @@ def in_a_job(folder: Path, *command: str) -> dict[str, Any]:
             closing(RayJobs(ray)) as jobs,
         ):
             http.post("/api/jobs/", json=asked, timeout=60).raise_for_status()
-            until = time.monotonic() + 250
+            until = time.monotonic() + 600
             while (state := jobs.look("gangs")) in ("pending", "running", "unreachable"):
                 assert time.monotonic() < until
                 time.sleep(0.2)
