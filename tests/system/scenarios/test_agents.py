@@ -109,7 +109,7 @@ def test_an_agent_proposes_ten_experiments_and_people_decide_what_is_more_than_t
         first = lab.comments(pull)[0]
         assert "The agent robo\\[bot\\] proposed this plan, and grace answers for it" in first
         assert "The lab's policy approves it by itself" in first
-        assert ("1 confirmed" if n < 4 else "1 refuted") in lab.last(issue)
+        assert ("**Confirmed.**" if n < 4 else "**Refuted.**") in lab.last(issue)
         close(lab, pull)
     approvals = lab.records("approvals")
     assert len(started(lab)) == len(approvals) == 4
