@@ -154,9 +154,11 @@ def test_an_agent_proposes_ten_experiments_and_people_decide_what_is_more_than_t
     assert "is an app, and only people can approve" in lab.last(ladder)
     lab.say(MIRA, ladder, run)
     assert "Mira is an agent, and agents never approve anything" in lab.last(ladder)
-    for command in ("/cancel", "/retry", "/reproduce"):
+    for command in ("/cancel", "/retry"):
         lab.say(MIRA, ladder, command)
         assert "**Not done:**" in lab.last(ladder)
+    lab.say(MIRA, ladder, "/reproduce")  # as everybody, it may ask
+    assert "mira may not approve it" in lab.last(ladder)
     assert started(lab).count(ladder) == 1
     lab.say("grace", ladder, run)
     assert started(lab).count(ladder) == 2
