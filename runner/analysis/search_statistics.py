@@ -14,7 +14,9 @@ from statistics import fmean, variance
 
 from scipy.special import stdtr, stdtrit
 
-from runner.schema.record import Compared, SearchTerms, SearchTrial, WeighedTrial
+from runner.analysis import estimates
+from runner.schema import metrics
+from runner.schema.record import Compared, SearchEnd, SearchTerms, SearchTrial, WeighedTrial
 
 MOST_REFUSED = 5  # proposals in a row
 INTERVAL = 0.95
@@ -140,3 +142,25 @@ def compare(n: int, executions: tuple[str, str], baseline: Scores, trial: Scores
 def _below(difference: float, error: float, freedom: float) -> float:
     """The one-sided p-value of a difference below 0."""
     return float(stdtr(freedom, difference / error)) if error else float(difference >= 0)
+
+
+def sign(metric: str) -> int:
+    """1 if a lower score by this metric is better, −1 if a higher one is."""
+    return 1 if metrics.better(metric) == "lower" else -1
+
+
+def finding(terms: SearchTerms, end: SearchEnd) -> str:
+    """What the search found, in a sentence."""
+    of, turn = end.compared, sign(terms.metric)
+    if of is None:
+        return "Found: no trial had a better mean than the baseline."
+    if of.difference is None or of.interval is None or of.p is None:
+        return f"Found: trial {of.n} had the best mean, and with fresh seeds a run has no score."
+    low, high = sorted(turn * one for one in of.interval)
+    decimals = estimates.two_digits(abs(of.difference))
+    shown = [estimates.figure(one, decimals) for one in (turn * of.difference, low, high)]
+    sure = "better than" if of.p < terms.level else "not clearly better than"
+    return (
+        f"Found: with {len(terms.fresh_seeds)} fresh seeds, trial {of.n} is {sure} the baseline: "
+        f"{terms.metric} {shown[0]} (95 % CI {shown[1]} to {shown[2]}, p = {of.p:.2g})."
+    )

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from runner.analysis import estimates, search_statistics, verdicts
+from runner.analysis import search_statistics, verdicts
 from runner.cli import local_run, options, tables
 from runner.cli.ending import print_json, stop, stopping
 from runner.cli.options import AsJson, RayToken, RayUrl, TheJobs, TheStore
@@ -341,26 +341,9 @@ def _tell(
         out.print(
             f"Noise between seeds: {end.noise:.4f} ({len(terms.noise_seeds)} of the baseline)"
         )
-    out.print(Text(finding(terms, end, sign)))
+    out.print(Text(search_statistics.finding(terms, end)))
 
 
 def _mean(trial: SearchTrial) -> str:
     found = search_statistics.whole(trial.scores)
     return f"{fmean(found):.4f}" if found else "–"
-
-
-def finding(terms: SearchTerms, end: SearchEnd, sign: int) -> str:
-    """What the search found, in a sentence."""
-    of = end.compared
-    if of is None:
-        return "Found: no trial had a better mean than the baseline."
-    if of.difference is None or of.interval is None or of.p is None:
-        return f"Found: trial {of.n} had the best mean, and with fresh seeds a run has no score."
-    low, high = sorted(sign * one for one in of.interval)
-    decimals = estimates.two_digits(abs(of.difference))
-    shown = [estimates.figure(one, decimals) for one in (sign * of.difference, low, high)]
-    sure = "better than" if of.p < terms.level else "not clearly better than"
-    return (
-        f"Found: with {len(terms.fresh_seeds)} fresh seeds, trial {of.n} is {sure} the baseline: "
-        f"{terms.metric} {shown[0]} (95 % CI {shown[1]} to {shown[2]}, p = {of.p:.2g})."
-    )

@@ -23,6 +23,7 @@ from runner.cli.commands import App
 from runner.cli.ending import print_json, stop, stopping, tell
 from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
 from runner.history import kept_records
+from runner.schema import record
 from runner.store import gc
 from runner.store.store import Entry, Store, StoreError
 
@@ -131,14 +132,18 @@ def keep(
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy an execution's records, without outputs, to a folder of a repository.
+    """Copy the records of an execution, or of a search, without outputs, to a folder of a
+    repository.
 
     `regatta site build` shows what it finds in experiments/*/records beside the store's executions.
     """
     opened = _open(store, jobs)
     with stopping(StoreError):
-        name = options.execution(opened, execution).id
-        copied = kept_records.copy(opened, name, Store(folder))
+        if execution in record.names(opened, "searches"):
+            name, copied = execution, kept_records.copy_search(opened, execution, Store(folder))
+        else:
+            name = options.execution(opened, execution).id
+            copied = kept_records.copy(opened, name, Store(folder))
     words = f"{folder} has {copied} records of {name}."
     tell(words, as_json, folder=folder, records=copied, execution=name)
 

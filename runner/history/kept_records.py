@@ -53,6 +53,21 @@ def entries(experiments: Path = LAB / "experiments") -> tuple[Row, ...]:
     return tuple(replace(row, page="") for row in speedrun_rows.together(found))
 
 
+def copy_search(store: Store, search: str, to: Store) -> int:
+    """Copy the records of a search, and those of its executions, likewise."""
+    end = record.require(store, f"searches/{search}/end", record.SearchEnd)
+    trials = record.numbered(store, f"searches/{search}", record.SearchTrial)
+    named = [trial.execution for trial in trials if trial.execution]
+    named += end.compared.executions if end.compared else ()
+    copied = sum(copy(store, name, to) for name in dict.fromkeys(named))
+    for file in store.walk(f"records/searches/{search}"):
+        data = store.require(file.name)
+        if not to.create(file.name, data) and to.peek(file.name) != data:
+            raise StoreError(f"{to.root}/{file.name} is there with other bytes.")
+        copied += 1
+    return copied
+
+
 def _folders(execution: record.Execution) -> Iterator[str]:
     yield f"executions/{execution.id}"
     yield f"replays/{execution.id}"

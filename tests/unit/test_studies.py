@@ -9,14 +9,25 @@ import pytest
 
 from bot.model.thread import Issue
 from bot.rules import sealing
-from runner.analysis import verdicts
+from runner.analysis import search_statistics, verdicts
 from runner.analysis.which_runs_count import Outcome
 from runner.planning import planner
 from runner.schema import record
-from runner.schema.record import Execution, Person, Preregistration, Result, Run
+from runner.schema.record import (
+    Execution,
+    Person,
+    Preregistration,
+    Result,
+    Run,
+    SearchEnd,
+    SearchTerms,
+    SearchTrial,
+)
 from runner.store.store import Store
 
-STUDIES = sorted(path.parent for path in Path(__file__).parents[2].glob("experiments/*/records"))
+KEPT = sorted(path.parent for path in Path(__file__).parents[2].glob("experiments/*/records"))
+SEARCHES = [path for path in KEPT if (path / "records/records/searches").is_dir()]
+STUDIES = [path for path in KEPT if path not in SEARCHES]
 each = pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
 
 
@@ -91,3 +102,31 @@ def test_todays_code_gives_the_kept_verdicts(study: Path) -> None:
         for prediction, verdict in zip(execution.plan.predictions, result.verdicts, strict=True)
         if prediction.arm not in of_diverged
     )
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda path: path.name)
+def test_a_kept_search_is_what_its_runs_say(search: Path) -> None:
+    """Its scores are those of its executions' runs, and today's code finds the same in them."""
+    store = Store(search / "records", make=False)
+    (name,) = record.names(store, "searches")
+    terms = record.require(store, f"searches/{name}/terms", SearchTerms)
+    trials = record.numbered(store, f"searches/{name}", SearchTrial)
+    end = record.require(store, f"searches/{name}/end", SearchEnd)
+    assert terms.id == name
+    assert terms.declaration == (search / "experiment.yaml").read_text()
+    assert end.compared is not None
+
+    def scores(execution: str) -> tuple[float | None, ...]:
+        of = record.require(store, f"executions/{execution}/execution", Execution)
+        paths = (f"runs/{execution}.{record.run_name(*run)}" for run in of.plan.runs())
+        figures = verdicts.figures_of(record.require(store, path, Run) for path in paths)
+        return tuple(figures[run] for run in of.plan.runs())
+
+    for trial in trials:
+        assert trial.refused or trial.scores == scores(trial.execution)
+    base, best = end.compared.executions
+    assert (end.compared.baseline, end.compared.trial) == (scores(base), scores(best))
+    assert search_statistics.weigh(trials) == end.weighed
+    assert search_statistics.over(terms, trials) == end.why
+    again = search_statistics.compare(end.compared.n, (base, best), scores(base), scores(best))
+    assert again == end.compared

@@ -179,6 +179,20 @@ class Agents(RootModel[list[AgentForm]]):
     """The lab's agents."""
 
 
+class SearchForm(_Form):
+    """A search in which a program proposed declarations."""
+
+    search: str
+    terms: dict[str, Any]
+    trials: list[dict[str, Any]]
+    end: dict[str, Any] | None
+    finding: str | None
+
+
+class Searches(RootModel[list[SearchForm]]):
+    """Searches, newest first."""
+
+
 class Studies(_Form):
     """The studies of an execution, each with its kind."""
 
@@ -264,6 +278,7 @@ FILES = (
         "agents, with their executions, spending and calibration",
     ),
     File("api/foretold.json", "lab-forecasts", Foretold, "forecasts of the lab and their outcomes"),
+    File("api/searches.json", "searches", Searches, "searches in which a program proposed"),
     File("api/entries.json", "entries", Entries, "results that were made elsewhere"),
     File(
         "api/studies/<execution>.json",

@@ -35,6 +35,7 @@ from bot.site.pages import (
     programs,
     public,
     runs,
+    searches,
     signed,
     step_output,
 )
@@ -190,6 +191,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     yield from listed("experiments", lambda: experiments.files(asked(), facts, these))
     yield from listed("experiments.html", lambda: experiment_index.files(asked(), facts, these))
     yield from listed("people.html", lambda: members.files(known(), facts, these))
+    yield from listed("searches.html", lambda: searches.files(this, store))
     yield from listed("compare.html", lambda: runs.comparison(facts, these))
     yield from listed("forecasts.html", lambda: forecast_page.files(known(), facts, these))
     yield from listed("speedrun.html", lambda: speedruns.files(facts, these, store))

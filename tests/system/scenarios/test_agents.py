@@ -109,7 +109,7 @@ def test_an_agent_proposes_ten_experiments_and_people_decide_what_is_more_than_t
         first = lab.comments(pull)[0]
         assert "The agent robo\\[bot\\] proposed this plan, and grace answers for it" in first
         assert "The lab's policy approves it by itself" in first
-        assert ("1 confirmed" if n < 4 else "1 refuted") in lab.last(issue)
+        assert ("**Confirmed.**" if n < 4 else "**Refuted.**") in lab.last(issue)
         close(lab, pull)
     approvals = lab.records("approvals")
     assert len(started(lab)) == len(approvals) == 4
@@ -154,9 +154,11 @@ def test_an_agent_proposes_ten_experiments_and_people_decide_what_is_more_than_t
     assert "is an app, and only people can approve" in lab.last(ladder)
     lab.say(MIRA, ladder, run)
     assert "Mira is an agent, and agents never approve anything" in lab.last(ladder)
-    for command in ("/cancel", "/retry", "/reproduce"):
+    for command in ("/cancel", "/retry"):
         lab.say(MIRA, ladder, command)
         assert "**Not done:**" in lab.last(ladder)
+    lab.say(MIRA, ladder, "/reproduce")  # as everybody, it may ask
+    assert "mira may not approve it" in lab.last(ladder)
     assert started(lab).count(ladder) == 1
     lab.say("grace", ladder, run)
     assert started(lab).count(ladder) == 2

@@ -117,7 +117,7 @@ def mended(lab: Lab, pull: int, files: Mapping[str, bytes | None] = GOOD) -> Non
         (
             "preregistration: 1",
             "preregistration: 7",
-            "line 2, `preregistration`: #7 is no sealed preregistration",
+            "line 2, `preregistration`: #7 is not a sealed preregistration",
         ),
         (
             "preregistration: 1",
