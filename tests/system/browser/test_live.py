@@ -54,7 +54,7 @@ def test_a_steps_live_page_moves_while_it_trains(
 ) -> None:
     for visit in visiting(chromium, served, viewport=DESKTOP):
         page = visit.go(path)
-        row = page.locator("#now tbody tr", has_text="fast.s1")
+        row = page.locator("#reported tbody tr", has_text="fast.s1")
         expect(row.locator("td").first).to_have_text("0")
         assert page.locator("figure[data-chart]").count() == 0
         report(store, "fast.s1", 1, 2, 3)
@@ -64,4 +64,5 @@ def test_a_steps_live_page_moves_while_it_trains(
         report(store, "fast.s1", 4, 5, 6, 7)
         expect(row.locator("td").first).to_have_text("7")
         expect(row.locator("td").nth(2)).to_have_text("4.3")
+        expect(page.locator("[data-fact=tokens]")).to_contain_text("28.7k of")
         expect(drawn).not_to_have_attribute("d", str(before))
