@@ -314,7 +314,7 @@ def test_a_page_whose_record_is_gone_is_gone_after_the_next_build(filled, tmp_pa
 def test_a_folder_that_is_no_site_is_never_replaced(store, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("years of work")
-    with pytest.raises(SiteError, match="holds something that is no site"):
+    with pytest.raises(SiteError, match="has something that is not a site"):
         build(store, tmp_path / "home")
     assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
 
@@ -327,7 +327,7 @@ def test_a_file_in_the_sites_place_is_refused(store, tmp_path):
 
 @pytest.mark.parametrize("address", ["javascript:alert(1)", "github.com", ""])
 def test_a_host_that_is_no_web_address_is_refused(store, tmp_path, address):
-    with pytest.raises(SiteError, match="no web address"):
+    with pytest.raises(SiteError, match="not a web address"):
         build(store, tmp_path / "site", repository_url=address)
 
 

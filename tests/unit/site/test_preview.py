@@ -70,7 +70,7 @@ def test_without_an_address_no_picture_is_drawn_or_named(store: Store, tmp_path:
         "Small language models, trained in the open",
         "summary",
     )
-    with pytest.raises(SiteError, match=r"'lab.example.org' is no web address"):
+    with pytest.raises(SiteError, match=r"'lab.example.org' is not a web address"):
         build(store, tmp_path / "site", address="lab.example.org")
 
 
