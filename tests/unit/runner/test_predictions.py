@@ -46,7 +46,8 @@ def test_digests_of_before_the_other_forms_are_what_they_were() -> None:
         verdicts=verdicts.judge(plan, {"eval/bpb": synthetic.PLAIN}),
     )
     assert plan_fingerprint.fingerprint(plan).startswith("4ab6ad5fb06044e797094dcc9644ed87")
-    assert synthetic.execution(plan, author=None).digest().startswith("5224694b1f22dbc1e16aac88176b480e")
+    execution = synthetic.execution(plan, author=None)
+    assert execution.digest().startswith("5224694b1f22dbc1e16aac88176b480e")
     assert result.digest().startswith("c445a7038152b74c5326a9d6450df108")
 
 

@@ -181,7 +181,7 @@ def test_an_ablation_without_parts_is_refused(folder: Path) -> None:
         ("[2e8, 4e8]", "[2e8, 2e8]", "a budget is here twice"),
         ("  ahead: [1e10]\n", "  tokens_per_parameter: [1, 2]\n", "leaves 0 sizes for it"),
         ("isoflop:\n", "ablate: {sizes: {a: {}}}\nisoflop:\n", "the arms follow from `ablate`"),
-        ("    m: {}\n", "    m: {own: {model: 'm:M'}}\n", "an own model are not known before the run"),
+        ("    m: {}\n", "    m: {own: {model: 'm:M'}}\n", "not known before the run"),
         ("warmup: 0.1", "warmup: 0.1, num_train_steps: 9", "it follows from the budgets"),
         ("warmup: 0.1", "warmup: 0.1, phases: [{at: 1, train_batch_size: 9}]", "counts one batch"),
         ("  budgets: [2e8, 4e8]\n", "", "is missing; write `budgets: [1e12, 4e12]`"),
