@@ -35,11 +35,6 @@ PLACES = {  # of the navigation
     "people.html": "People",
     "compare.html": "Compare",
 }
-HISTORY = {  # results of other labs, apart from this lab's own: in the footer
-    "scaling.html": "Scaling",
-    "entries.html": "Speedrun entries",
-    "audit.html": "Checks of entries",
-}
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,6 @@ def _templates(
         top=f"{address}/" if address or live else "",  # where the site begins, if that is known
         marks=MARKS,
         places=PLACES,
-        history=HISTORY,
         person=person,
         foretold=bool(sealed.sealed_ones()),
         parts=prediction_forms.parts,
