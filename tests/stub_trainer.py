@@ -386,7 +386,7 @@ def _whole_curve(out: Path) -> bytes:
     for maker in (*scratch_paths.others(out), scratch_paths.of(out)):
         for chunk in sorted((maker / scratch_paths.CURVE).glob("*.jsonl")):
             for line in map(json.loads, chunk.read_bytes().splitlines()):
-                for name in ("tokens_per_second", "mfu", "compile_seconds"):
+                for name in ("tokens_per_second", "mfu", "compile_seconds", "seconds"):
                     del line[name]
                 lines[line["step"]] = line
     return b"".join(to_json(lines[step]) for step in sorted(lines))

@@ -137,7 +137,7 @@ def test_data_alone_crosses_slices(story: Story) -> None:
         slices = [[process // each for [[process]] in row] for row in laid_out["processes"]]
         assert slices == [[0, 0], [1, 1]]
         assert refused["refused"] == (
-            "data 1 cannot be spread over 2 slices, and fsdp and tensor stay inside of one; make "
+            "data 1 cannot be spread over 2 slices, and the other axes stay inside of one; make "
             "data a multiple of 2"
         )
 

@@ -282,7 +282,7 @@ def test_a_record_that_is_none_is_told_in_a_sentence(
     path.write_text(content)
     answer = ask("results", execution.id, "--store", store.root)
     assert answer.exit_code == 2
-    assert answer.stderr.startswith(f"{path} is no record of the ")
+    assert answer.stderr.startswith(f"{path} is not a record of the ")
     assert words in answer.stderr
     assert answer.stderr.count("\n") == 1
 

@@ -27,7 +27,7 @@ from runner.worker import executor, shard_jobs
 from tests.decided import decide
 from tests.integration.runner.test_execute import made, planned
 
-STEPS, EVERY = 240, 10
+STEPS, EVERY = 480, 10
 TRAINING = f"""title: T
 resources: {{kind: cpu, spot: true}}
 steps:

@@ -221,9 +221,10 @@ def test_somebody_elses_code_is_reproduced_in_isolation_where_that_works(
 
 
 def test_on_other_devices_a_tolerance_applies_and_is_stated(
-    ran: tuple[str, Path], local: LocalStub
+    ran: tuple[str, Path], local: LocalStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execution, store = ran
+    monkeypatch.setenv("COLUMNS", "120")
     local.ray.make_steps = pretend(moved=0.01, receipt={**RECEIPT, "device": "1 × another"})
     again = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
     assert again.exit_code == 0, again.output

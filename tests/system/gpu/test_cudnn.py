@@ -14,10 +14,13 @@ from engine.model.attention import attend, reference
 from engine.model.decoder import Decoder
 from engine.model.loss import cross_entropy
 
-pytestmark = pytest.mark.skipif(
-    jax.default_backend() != "gpu",
-    reason=f"not run: needs an NVIDIA GPU, and JAX sees only {jax.default_backend()}",
-)
+
+@pytest.fixture(autouse=True)
+def on_a_gpu() -> None:
+    """Asked in each test and not at import, because JAX reads XLA's flags when it is first asked
+    for devices, and other tests set flags."""
+    if jax.default_backend() != "gpu":
+        pytest.skip(f"not run: needs an NVIDIA GPU, and JAX sees only {jax.default_backend()}")
 
 
 @pytest.mark.parametrize(
