@@ -32,9 +32,9 @@ test-long: .venv/ready-for-tests
 	$(BIN)/pytest -m long
 
 test-browser: .venv/ready-for-tests chromium
-	$(BIN)/pytest -m browser
+	$(BIN)/pytest -m 'browser and not slow' -n 3 --dist load
 
-test-slow: .venv/ready-for-tests bubblewrap
+test-slow: .venv/ready-for-tests bubblewrap chromium
 	REGATTA_EXAMPLES=5 $(BIN)/pytest -m slow $(SPREAD)
 
 # So many deliveries, and the bot's process ends at every 25th effect. Ten thousand take hours.

@@ -55,8 +55,22 @@ def alone(layers: int) -> tuple[Decoder, Params, float, Params]:
 # ── What one process would have done ─────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize("schedule", SCHEDULES)
+# Four stages each night for the two schedules that have one chunk a stage and one backward pass.
+NIGHTLY = "gpipe", "1f1b"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages"),
+    [
+        pytest.param(
+            *(schedule, stages),
+            marks=pytest.mark.slow if stages == 4 and schedule in NIGHTLY else (),
+            id=f"{schedule}-{stages}",
+        )
+        for schedule in SCHEDULES
+        for stages in (2, 4)
+    ],
+)
 def test_every_schedule_agrees_with_one_process_and_keeps_what_is_counted(
     schedule: Schedule, stages: int
 ) -> None:

@@ -48,7 +48,7 @@ def test_the_best_of_a_text_are_chosen_in_bounded_memory_with_kills(
     assert 0 < max(plain.peak, killing.peak) < LIMIT_TO_LEARN
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_200_megabytes_go_through_all_steps_in_bounded_memory_with_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

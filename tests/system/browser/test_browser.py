@@ -216,8 +216,15 @@ def test_without_a_script_the_site_is_read_and_every_experiment_is_found(
 # ── For everybody ────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [  # each size and each theme by day, the other two pairs by night
+        pytest.param(DESKTOP, "light", id="desktop-light"),
+        pytest.param(PHONE, "dark", id="phone-dark"),
+        pytest.param(DESKTOP, "dark", id="desktop-dark", marks=pytest.mark.slow),
+        pytest.param(PHONE, "light", id="phone-light", marks=pytest.mark.slow),
+    ],
+)
 def test_an_accessibility_audit_finds_nothing(
     chromium: Browser, site: Path, served: str, size: dict[str, int], theme: str
 ) -> None:

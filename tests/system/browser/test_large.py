@@ -13,7 +13,7 @@ from runner.store.store import Store
 from tests import synthetic
 from tests.system.browser.conftest import DESKTOP, visiting
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(240)]
 
 POINTS, AT, SPIKE = 1_000_000, 654_321, 19.5
 PATIENCE = 10_000.0  # milliseconds

@@ -60,7 +60,7 @@ def test_a_delivery_that_ends_the_process_three_times_is_set_aside_and_told(
     (found,) = lab.records("aside").values()
     assert found["said"]["message"]["body"] == "poison"
     assert "ended the process 3 times" in found["why"]
-    assert "is set aside" in caplog.text
+    assert "is skipped: it ended the process 3 times" in caplog.text
     assert sum("### ⚠️ Skipped" in body for body in lab.comments(1)) == 1
     lab.say("sam", 1, "/help")
     assert helped(lab) == 1

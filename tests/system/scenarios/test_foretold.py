@@ -67,7 +67,7 @@ def test_a_ladder_is_judged_by_its_forms_and_then_foretells_the_next_size(lab: L
     )
     lab.say("grace", ladder, "/run")
     verdict = lab.last(issue)
-    assert "✅ 2 confirmed · ❌ 1 refuted" in verdict
+    assert (verdict.count("**Confirmed"), verdict.count("❌ **Refuted**")) == (2, 1)
     assert "n = 15: all within 0.3 ± 0.1" in verdict
     assert "t32 over its forecast of 2.5" in verdict
     assert "The lab's forecast" not in lab.last(ladder)

@@ -86,7 +86,7 @@ def test_predictions_about_any_metric_are_sealed_judged_and_shown(lab: Lab, tmp_
 
     lab.say("grace", pull, "/run")
     result = lab.last(pull)
-    assert "✅ 2 confirmed · ❌ 1 refuted" in result
+    assert (result.count("**Confirmed"), result.count("❌ **Refuted**")) == (2, 1)
     assert "`fast` beats `slow` by **0.695 bits per byte** in `eval/docs/bpb`" in result
     assert "`fast` minus `slow` is **3.505** in `weights/output_norm`" in result
     assert "the least step, fast minus slow: " in result

@@ -167,7 +167,10 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
         (lab.comments(third)[-1], hotter, "+ arms.fast.train.learning_rate: 0.03"),
     ):
         heading, _, rest = said.partition("\n\n")
-        assert heading == "## Exploratory: ❌ 2 refuted"
+        assert heading.startswith(
+            "## Exploratory: ❌ `slow` beats `fast` by **0.800 bits per byte**"
+        )
+        assert said.count("**Refuted") == 2
         assert rest.startswith(
             f"**This does not change the verdict of #{issue}.** Reason: exploratory: its"
         )
@@ -182,11 +185,12 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     after, twin = calibration(lab)
     assert [one["counts"] for one in twin] == [False] * 6 + [True] * 2
     assert after.text.count("exploratory: its design is not the sealed one") == 4
-    board = Page(lab.root / "site" / "leaderboards.html").text
-    assert board.count("exploratory: its design is not the sealed one") == 4
-    assert board.count("(it is a re-run)") == 2
+    question = Page(lab.root / "site" / "experiments" / f"700001-{issue}.html").text
+    assert question.count("exploratory: its design is not the sealed one") == 2
+    assert question.count("it is a re-run") == 1
     front = Page(lab.root / "site" / "index.html").text
-    assert front.count("do not count: exploratory: its design is not the sealed one") == 2
+    assert "fast beats slow" in front
+    assert "slow beats fast" not in front, "only what counts is a finding"
     score = "ada 0.040 1 1"
     assert score in before.text
     assert score in after.text
