@@ -70,11 +70,11 @@ def refused(plan: Plan) -> tuple[Failed, ...]:
         return ()
     scored = on(plan)
     unknown = Failed("the plan does not say on which text it is scored", "data")
-    here = plan.resources
+    trained = (plan.steps[name].resources for name in plan.trained().values())
     found = (
         speedrun_ranking.other_data(track, scored) if scored else unknown,
         speedrun_checks.of_plan(track, plan),
-        speedrun_checks.of_device(track, f"{here.count} × {here.kind}"),
+        *{speedrun_checks.of_device(track, f"{on.count} × {on.kind}") for on in trained},
         *_too_dear(track, plan),
         *{speedrun_checks.of_seeds(track, seeds) for seeds in _seeds(plan).values()},
     )

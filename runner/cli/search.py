@@ -200,9 +200,13 @@ class Search:
 
     def _executed(self, planned: record.Plan) -> tuple[str, tuple[float | None, ...], float]:
         """The execution of a plan, its scores by seed, and the device-hours that it used. One that
-        has ended already is not repeated."""
+        has ended already is not repeated, unless it was cancelled."""
         planner.keep(self.store, planned, self.folder)
-        known = (one for one, result in local_run.earlier(self.store, planned) if result)
+        known = (
+            one
+            for one, result in local_run.earlier(self.store, planned)
+            if result and result.state != "cancelled"
+        )
         if (before := next(known, None)) is None:
             source = git_source.source(self.folder)
             facts = local_run.execute(self.store, planned, self.console, self.ray, source)

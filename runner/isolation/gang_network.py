@@ -177,8 +177,8 @@ def _linked(
             link.settimeout(MEET_WITHIN)
             with contextlib.suppress(OSError):  # a stranger; the others are waited for
                 (peer,) = struct.unpack("!I", _exactly(link, 4))
-                _prove(link, secret, rank, peer)
-                if rank < peer < len(addresses):
+                if rank < peer < len(addresses):  # before the proof, so that nobody relays ours
+                    _prove(link, secret, rank, peer)
                     links[peer] = link
     except OSError as error:
         raise CannotIsolate(f"the hosts of the gang did not reach each other ({error})") from error

@@ -25,6 +25,7 @@ from runner.store.store import Store
 
 ADDRESS = re.compile(r"https?://[^\s()<>\"'\\]{1,500}")
 END_MAY_TAKE = 60.0  # seconds to send what is left when an execution has ended
+UNSEEN_MAY_TAKE = 5.0  # the same where W&B has not answered yet
 
 log = logging.getLogger("regatta.wandb")
 
@@ -165,7 +166,8 @@ class _Stream:
                 self.look()
                 self._tell([*map(wandb_lines.closing, self._sent), wandb_lines.END])
             try:
-                self._child.wait(END_MAY_TAKE)
+                seen = record.read(self._store, _path(self._execution), record.Tracked)
+                self._child.wait(END_MAY_TAKE if seen else UNSEEN_MAY_TAKE)
             except subprocess.TimeoutExpired:
                 log.info("%s: W&B did not take the last figures in time", self._execution)
 

@@ -238,6 +238,7 @@ def make(
     *,
     by: str = "",
     receipt: Callable[[], dict[str, str]] = dict,
+    waited: Callable[[], float] = float,
     most_lost: float = math.inf,
     preemptible: bool = False,
     left: Callable[[Sequence[str]], int] = lambda _: 0,
@@ -246,7 +247,7 @@ def make(
     sleep: Callable[[float], object] = time.sleep,
 ) -> Made:
     """The finished output: found, waited for, or made here by `build`, which writes files into the
-    empty folder that it gets. `receipt` is called afterwards.
+    empty folder that it gets. Called afterwards: `receipt`; `waited`, seconds that do not count.
 
     The failure of another maker may be its machine's fault, so this process then tries itself. If
     our own `build` raises MakerLost, or a maker of `by` was taken for dead, the next generation
@@ -255,8 +256,7 @@ def make(
     count: that raised MakerPreempted, and on `preemptible` machines those that were taken for dead.
     Raises MakingFailed only if our own `build` raised, was lost too often, or the disk failed;
     BadOutput if the output is damaged.
-    `stale_after` is in seconds of `monotonic`; heartbeats are 4.5 times as frequent, in real
-    time.
+    `stale_after` is in seconds of `monotonic`; heartbeats are 4.5 times as frequent in real time.
     """
     watch, me, host = LeaseWatch(store, monotonic), secrets.token_hex(8), socket.gethostname()
     turn = partial(Start, name=name, fingerprint=fingerprint, maker=me, by=by, host=host)
@@ -268,7 +268,7 @@ def make(
         folder.mkdir(parents=True)
         began = monotonic()
         build(folder)
-        seconds = monotonic() - began
+        seconds = monotonic() - began - waited()
         files = store_digests.accepted(folder)
         store_digests.sync(folder, 2)
         store.publish(mine.folder)
@@ -299,7 +299,7 @@ def make(
             else:
                 number = start.generation + 1 if start else 1
                 mine = turn(generation=number, process=process_owner.me())
-                _take_turn(store, mine, built, stale_after * BEAT_EVERY / STALE_AFTER)
+                _take_turn(store, mine, built, waited, stale_after * BEAT_EVERY / STALE_AFTER)
     except OSError as error:
         raise MakingFailed(
             f"{name} {fingerprint} cannot be made or waited for: {sentence(error)}. Look into the "
@@ -311,6 +311,7 @@ def _take_turn(
     store: Store,
     mine: Start,
     built: Callable[[Start, Path], Manifest],
+    waited: Callable[[], float],
     beat_every: float,
 ) -> None:
     """Make this generation unless another maker has it, and end it. Raises MakingFailed."""
@@ -323,7 +324,7 @@ def _take_turn(
             made = End(how="made", manifest=built(mine, folder))
         except MakerLost as error:
             _clear(folder)
-            taken, took = isinstance(error, MakerPreempted), time.monotonic() - began
+            taken, took = isinstance(error, MakerPreempted), time.monotonic() - began - waited()
             _end(store, mine, End(how="lost", why=sentence(error), preempted=taken, seconds=took))
             return
         except (Exception, KeyboardInterrupt) as error:

@@ -226,10 +226,12 @@ def make(
     receipt = {READ: read_by(store, step, steps)} if step.inputs else {}
     folder = planner.kept_folder(step)
     kept: dict[str, str | dict[str, str]] = {}
+    waits = list[float]()  # seconds until a gang's hosts were free
     if folder and (step.do != "label" or store.list(folder)):  # it says what is missing
         kept = {KEPT: str(store.fetch(folder))}
 
     def build(out: Path) -> None:
+        waits.clear()
         if step.resources.spot:
             preemption.wait_for_the_end(sleep)
         scratch = scratch_of(out)
@@ -264,7 +266,7 @@ def make(
             if takes_gang(kind, step.resources.count):
                 from runner.worker import multi_host_step  # needs Ray
 
-                of_gang = multi_host_step.train(store, name, steps, job)
+                of_gang = multi_host_step.train(store, name, steps, job, waits.append)
                 _bring(store, step)
                 config = without_stages(step.config)
                 job = replace(job, devices=kinds["cpu"], count=1, config=config)
@@ -279,6 +281,7 @@ def make(
         parts,
         by=execution,
         receipt=lambda: receipt,
+        waited=lambda: sum(waits),
         most_lost=MOST_ATTEMPTS,
         preemptible=step.resources.spot,
         left=lambda folders: progress_left.of_makers(store, step, folders),

@@ -6,7 +6,7 @@ one ends early, all are ended. The caller may then start another gang.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from runner.store.artifacts import MakerLost
@@ -72,11 +72,13 @@ def decide(ends: Sequence[End], hosts: int, *, settled: bool) -> End | None:
 
     A lost host is nobody's fault, and another gang may continue. An error of the program would
     happen again; but it may be a consequence of a loss elsewhere, so it counts only if no loss was
-    reported or felt.
+    reported or felt; what it said is added to the reason.
     """
     everyone = len(ends) == hosts
+    raised = "".join(f"; host {end.rank} said: {end.why}" for end in ends if end.how == "raised")
     for how in ("lost", "felt", "raised"):
         for end in ends:
             if end.how == how:
+                end = replace(end, why=end.why + raised) if how == "felt" else end
                 return end if settled or everyone or how == "lost" else None
     return min(ends, key=lambda end: end.rank) if everyone else None

@@ -52,9 +52,15 @@ class NotEnough(Exception):
     """Not enough hosts were free within the gang's patience."""
 
 
-def run(program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
+def run(
+    program: Callable[..., Any],
+    gang: Gang,
+    *args: Any,
+    begins: Callable[[], object] = lambda: None,
+) -> Any:
     """Call `program(place, *args)` on all hosts of `gang`, with one JAX over all their devices.
-    Returns the result of rank 0. Waits until enough hosts are free, or raises NotEnough.
+    Returns the result of rank 0. Waits until enough hosts are free, and then calls `begins`, or
+    raises NotEnough.
 
     Of a `boxed` gang, the processes here join no JAX: the program does that in a box, and also gets
     the boxes' `network`. Call it where Ray is connected: in a job's entrypoint, a task or an actor.
@@ -62,6 +68,7 @@ def run(program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
     if a host was lost, and MakerPreempted if its machine was taken away.
     """
     with _reserved(gang) as group:
+        begins()
         hosts = [_start(gang, group, bundle) for bundle in range(gang.hosts)]
         try:
             end = _watch(gang, _begin(program, gang, hosts, args))

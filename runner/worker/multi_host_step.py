@@ -7,7 +7,9 @@ The store is on a disk that all hosts see under the same path, or in a bucket. F
 host copies the inputs to itself and reads the rows of its own devices; into it each host writes its
 part of a checkpoint, by Orbax and TensorStore."""
 
-from collections.abc import Mapping
+import signal
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +17,7 @@ from typing import Any, cast
 from engine.config.stages import is_staged
 from engine.model.processes import Place
 from runner.isolation.gang_network import Network
-from runner.lib import preemption
+from runner.lib import preemption, process_tree
 from runner.schema.devices import SLICES_WITHIN, Kind
 from runner.schema.record import PlannedStep
 from runner.store.artifacts import MakerPreempted, MakingFailed
@@ -47,15 +49,23 @@ def gang_of(kind: Kind, count: int, slices: int = 1) -> Gang:
     )
 
 
-def train(store: Store, name: str, steps: Mapping[str, PlannedStep], job: Job) -> dict[str, str]:
+def train(
+    store: Store,
+    name: str,
+    steps: Mapping[str, PlannedStep],
+    job: Job,
+    waited: Callable[[float], object] = lambda _: None,
+) -> dict[str, str]:
     """Train the step `name` of these to the end. Returns the first process's receipt. Waits until
-    enough hosts are free. Raises MakingFailed, and MakerLost if a host was lost."""
+    enough hosts are free, and calls `waited` with the seconds that this took. Raises MakingFailed,
+    and MakerLost if a host was lost."""
     boxed, in_bucket = bool(job.own and job.isolation == BUBBLEWRAP), _in_bucket(store)
-    if boxed and in_bucket:
+    if job.own and in_bucket:
         raise MakingFailed(
-            f"{name} takes several processes of own code, which reach no bucket from their boxes; "
-            "name a store on a disk that all hosts see, or one device"
+            f"{name} takes several processes of own code, and with a store in a bucket other hosts "
+            "do not find that code; name a store on a disk that all hosts see, or one device"
         )
+    began = time.monotonic()
     for slices in enough(job):
         fewer = with_slices(job, slices)
         gang = gang_of(fewer.devices, fewer.count, slices)
@@ -67,7 +77,9 @@ def train(store: Store, name: str, steps: Mapping[str, PlannedStep], job: Job) -
             gang = replace(gang, environment={**gang.environment, **for_orbax()})
         try:
             do = _boxed_host if boxed else _host
-            found = host_group_ray.run(do, gang, str(store.root), name, steps, fewer)
+            given = str(store.root), name, steps, fewer
+            free = lambda: waited(time.monotonic() - began)  # noqa: E731
+            found = host_group_ray.run(do, gang, *given, begins=free)
         except host_group_ray.NotEnough:
             continue
         held = {"slices": f"{slices} of {job.slices}"} if slices < job.slices else {}
@@ -102,7 +114,7 @@ def with_slices(job: Job, slices: int) -> Job:
 
 def _host(place: Place, root: str, name: str, steps: Mapping[str, PlannedStep], job: Job) -> Any:
     """The work of one process of the gang."""
-    environment.settle(job.devices, min(job.count, job.devices.devices_per_host))
+    environment.settle(job.devices, _devices_of_one(job))
     step, store = steps[name], Store(root, make=False)
     executor.check_code(name, step, Path(job.code))
     # What trains imports JAX: set its environment first.
@@ -115,8 +127,11 @@ def _host(place: Place, root: str, name: str, steps: Mapping[str, PlannedStep], 
         step_process.print_to(Path(job.scratch, LOG))
     saves = _saves(store, step, job) if _in_bucket(store) else None
     own = step_process.own_functions(job)
-    with preemption.watched(job.spot):
+    # SIGTERM is noted while inputs are copied, too; the training notes it itself.
+    with process_tree.noting(signal.SIGTERM) as told, preemption.watched(job.spot):
         inputs = {key: Path(str(executor.given(store, key, step, steps))) for key in step.inputs}
+        if told():
+            raise MakerPreempted(NOTICED)
         try:
             train(job.config, inputs, Path(job.out), *own, output=False, saves=saves)
         except preemption.Left as left:
@@ -135,7 +150,7 @@ def _boxed_host(
     network: Network,
 ) -> dict[str, str]:
     """The same with own code, in a box of this host."""
-    each = min(job.count, job.devices.devices_per_host)
+    each = _devices_of_one(job)
     environment.take(job.devices, each)
     step, store = steps[name], Store(root, make=False)
     executor.check_code(name, step, Path(job.code))
@@ -148,6 +163,11 @@ def _boxed_host(
         code = step_process.in_box(step_process.box_of(job, network), job, reports)
     executor.check_code(name, step, Path(job.code))
     return shard_jobs.reported(job, reports, code)
+
+
+def _devices_of_one(job: Job) -> int:
+    """How many devices one process of the gang has."""
+    return min(job.count // job.slices, job.devices.devices_per_host)
 
 
 def _in_bucket(store: Store) -> bool:

@@ -304,7 +304,8 @@ def _made_in(box: bubblewrap.Box, job: Job, scratch: Path, view: Path) -> int:
         process_tree.end_descendants(signal.SIGKILL)
     if ended.why == bubblewrap.TOLD and job.function == TRAIN:
         return preemption.LEFT
-    if job.place and ended.code in (PEER_GONE, 128 + signal.SIGABRT):  # by JAX's coordination
+    # Another host's notice ends this one with LEFT; SIGABRT is from JAX's coordination.
+    if job.place and ended.code in (PEER_GONE, preemption.LEFT, 128 + signal.SIGABRT):
         return PEER_GONE
     if ended.code or ended.why:
         return _failed(scratch / WHY, reason_isolated(view / WHY, ended))

@@ -68,5 +68,9 @@ CHEATS = {  # name: (declaration, the check that says so)
     "is scored on fewer tokens": (ARMS.replace("4096", "1024"), "data"),
     "adds seeds until one is lucky": (ARMS.replace("[0, 1]", "[0, 1, 2]"), "seeds"),
     "has the best of its seeds alone": (ARMS.replace("[0, 1]", "[17]"), "seeds"),
+    "has more devices in its steps": (
+        STEPS.replace("    do: train\n", "    do: train\n    resources: {kind: cpu, count: 2}\n"),
+        "device",
+    ),
     "has more devices": (ARMS.replace("{kind: cpu}", "{kind: cpu, count: 2}"), "device"),
 }

@@ -32,8 +32,15 @@ class LocalGangs:
         self.most_slices = 99  # that are free
         self.hosts: list[subprocess.Popen[bytes]] = []
 
-    def run(self, program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
+    def run(
+        self,
+        program: Callable[..., Any],
+        gang: Gang,
+        *args: Any,
+        begins: Callable[[], object] = lambda: None,
+    ) -> Any:
         """Call the program on all hosts of the gang."""
+        begins()
         if gang.slices > self.most_slices:
             assert gang.patience is not None, "it would wait for ever"
             raise NotEnough

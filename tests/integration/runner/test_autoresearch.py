@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import Result
+from rich.console import Console
 from typer.testing import CliRunner
 
 from runner.cli import local_run, main, search
+from runner.execution.lifecycle import Facts
 from runner.planning import search_limits
 from runner.schema import record
 from runner.schema.lab_config import defaults
@@ -172,6 +174,35 @@ def test_a_search_that_was_stopped_goes_on_with_the_same_command(
     found = json.loads(ask(folder, "--budget", 2, "--propose", "program", "--json").stdout)
     assert [trial["n"] for trial in found["trials"]] == [0, 1, 2]
     assert len(asked) == 2, "nothing is asked again"
+
+
+@pytest.mark.usefixtures("trainer")
+def test_a_trial_that_was_cancelled_is_tried_again_by_the_same_command(
+    folder: Path, proposals: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, _ = proposals
+    answers += [with_rate(0.001), with_rate(0.001), with_rate(0.02)]  # the first is asked twice
+    real, begun = local_run.execute, list[str]()
+
+    def cancels_the_second(store: Store, planned: record.Plan, *others: Any) -> Facts:
+        if len(begun) == 1:
+            begun.append(name := local_run.begin(store, planned, Console(quiet=True)))
+            ended = record.require(store, f"executions/{begun[0]}/result", record.Result)
+            ended = ended.model_copy(update={"state": "cancelled"})
+            record.write(store, f"executions/{name}/result", ended)
+            execution = record.require(store, f"executions/{name}/execution", record.Execution)
+            return Facts(execution, (), None, None, ended)
+        facts = real(store, planned, *others)
+        begun.append(facts.execution.id)
+        return facts
+
+    monkeypatch.setattr(local_run, "execute", cancels_the_second)
+    stopped = ask(folder, "--budget", 2, "--propose", "program")
+    assert stopped.exit_code == 1
+    assert f"{begun[1]} was cancelled. The search continues with the same" in stopped.stderr
+    found = json.loads(ask(folder, "--budget", 2, "--propose", "program", "--json").stdout)
+    assert [trial["n"] for trial in found["trials"]] == [0, 1, 2]
+    assert len(set(begun)) == len(begun), "as an execution of its own"
 
 
 @pytest.mark.usefixtures("trainer")

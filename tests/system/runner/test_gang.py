@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ def test_a_loss_that_was_only_felt_gives_way_to_one_that_ray_reports() -> None:
     felt, lost = End(0, "felt", "a peer is gone"), End(1, "lost", "its node", preempted=True)
     assert decide([felt], 2, settled=False) is None
     assert decide([felt], 3, settled=True) == felt
-    assert decide([felt, End(2, "raised", "broken")], 3, settled=True) == felt
+    raised = End(2, "raised", "it used more than 4 GiB")
+    decisive = decide([felt, raised], 3, settled=True)
+    assert decisive == replace(felt, why=f"a peer is gone; host 2 said: {raised.why}")
     assert decide([felt, lost], 2, settled=False) == lost
 
 

@@ -212,6 +212,25 @@ def test_a_manifest_says_what_was_made_of_what_by_whom_and_how_long_it_took(root
     assert made.manifest.seconds >= 0
 
 
+def test_the_seconds_for_which_a_maker_waited_for_devices_do_not_count(root: Path) -> None:
+    now = [0.0]
+
+    def waits_and_makes(folder: Path) -> None:
+        now[0] += 1000.0 + 7.5
+        build()(folder)
+
+    made = make(
+        Store(root),
+        NAME,
+        FINGERPRINT,
+        waits_and_makes,
+        {},
+        waited=lambda: 1000.0,
+        monotonic=lambda: now[0],
+    )
+    assert made.manifest.seconds == 7.5
+
+
 def test_equal_outputs_have_equal_digests_and_others_have_others(tmp_path: Path) -> None:
     digests = [
         made_by(tmp_path / name, who).manifest.output_sha256
