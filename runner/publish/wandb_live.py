@@ -99,13 +99,14 @@ class Streams:
 
 
 class _Stream:
-    """One execution. Its child starts with the first figure."""
+    """One execution. Its child starts with the first figure that is new."""
 
     def __init__(self, store: Store, execution: str, environment: Mapping[str, str]) -> None:
         path = f"executions/{execution}/execution"
         self._store, self._execution, self._environment = store, execution, environment
         self._plan = record.require(store, path, record.Execution).plan
         self._sent: dict[str, int] = {}  # the newest step of each run
+        self._first: dict[str, int] = {}  # the same, at the first look
         self._stack = ExitStack()
         self._scratch: Path | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -124,6 +125,10 @@ class _Stream:
         lines = run_metrics.of_step(self._store, step, newest).lines
         if sent and lines and lines[0].step > sent + 1:  # more came than the newest chunks hold
             lines = run_metrics.of_step(self._store, step).lines
+        # What was killed has no result, and never a further figure: it gets no child.
+        at = lines[-1].step if lines else 0
+        if at <= self._first.setdefault(id, at):
+            return
         if new := [line for line in lines if line.step > sent]:
             if not sent:
                 self._tell([wandb_lines.opening(self._plan, self._execution, arm, seed)])
