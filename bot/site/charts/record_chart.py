@@ -1,6 +1,8 @@
-"""The chart of a leaderboard's rows by date, with the record as steps."""
+"""The chart of the rows of a leaderboard or a track by date, with the record as steps."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -9,69 +11,82 @@ import altair as alt
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import plain
-from bot.site.facts.frontier import Broken
-from bot.site.facts.leaderboard import Row
-from runner.schema import metrics
 
 DRAWN = 1000  # rows without a script; the best are enough
 
 
+@dataclass(frozen=True)
+class Dated:
+    """A row of a board or a track: what it reached, and when."""
+
+    name: str
+    of: str  # its experiment or its author
+    at: datetime
+    value: float
+
+
 def chart(
-    rows: Sequence[Row], broken: Sequence[Broken], metric: str, *, script: str, height: int
+    rows: Sequence[Dated],
+    records: Sequence[Dated],
+    title: str,
+    *,
+    name: str = "records",
+    heading: str = "Record over time",
+    of: str = "Experiment",
+    script: str,
+    height: int,
 ) -> Chart:
-    """All rows of a leaderboard (best first) by the date of their result, and its records (newest
-    first)."""
-    steps = [(one.row.ended.timestamp(), one.row.mean, one.row.arm) for one in reversed(broken)]
-    last = max((row.ended.timestamp() for row in rows), default=0.0)
-    line = [*steps, *((last, steps[-1][1], "") for _ in range(bool(steps)))]
-    what = metrics.what(metric)
-    title = f"{what.unit or what.words}, {metrics.better(metric)} is better"
+    """All rows (best first) by date, and the records (oldest first) as steps. `title`: of the
+    values."""
     title = title[:1].upper() + title[1:]
+    steps = [(one.at.timestamp(), one.value, one.name) for one in records]
+    last = max((row.at.timestamp() for row in rows), default=0.0)
+    line = [*steps, *((last, steps[-1][1], "") for _ in range(bool(steps)))]
     said = "; ".join(
-        f"{one.row.arm} {one.row.mean:.3f} on {one.row.ended:%Y-%m-%d}" for one in broken[:12]
+        f"{one.name} {one.value:.4g} on {one.at:%Y-%m-%d}" for one in [*reversed(records)][:12]
     )
     return Chart(
-        name="records",
-        title="Record over time",
+        name=name,
+        title=heading,
         words=f"{title}, of each row over the date of its result, and the record. Records, the "
         f"newest first: {said or 'none, because no row has two seeds'}.",
         spec=_spec(title, height, bool(steps)),
         data={
             "rows": columns(
                 {
-                    "arm": row.arm,
-                    "experiment": row.entry.plan.title,
-                    "day": f"{row.ended:%Y-%m-%d %H:%M}",
-                    "at": round(row.ended.timestamp() * 1000),
-                    "mean": rounded(row.mean),
+                    "name": row.name,
+                    "of": row.of,
+                    "day": f"{row.at:%Y-%m-%d %H:%M}",
+                    "at": round(row.at.timestamp() * 1000),
+                    "value": rounded(row.value),
                 }
                 for row in rows
             ),
             "records": columns(
-                {"at": round(at * 1000), "mean": rounded(mean), "name": name}
-                for at, mean, name in line
+                {"at": round(at * 1000), "value": rounded(value), "name": name}
+                for at, value, name in line
             ),
         },
         script=script,
         table="rows",
-        columns={"day": "Ended", "arm": "Row", "experiment": "Experiment", "mean": title},
+        columns={"day": "Ended", "name": "Row", "of": of, "value": title},
         drawing=drawing(rows, line, title),
         logs=(),
         note="The line is the record. Dots: all rows.",
     )
 
 
-def drawing(rows: Sequence[Row], line: Sequence[tuple[float, float, str]], title: str) -> Drawing:
+def drawing(rows: Sequence[Dated], line: Sequence[tuple[float, float, str]], title: str) -> Drawing:
     """The same without a script."""
-    shown = [(row.ended.timestamp(), row.mean) for row in rows[:DRAWN]]
+    shown = [(row.at.timestamp(), row.value) for row in rows[:DRAWN]]
     return Drawing(
         Axis("", time=True),
         Axis(title),
         [
             Mark(shown, "dots", 6, faint=True),
-            Mark([(at, mean) for at, mean, _ in line], "steps", 1),
+            Mark([(at, value) for at, value, _ in line], "steps", 1),
             Mark(
-                [(at, mean) for at, mean, name in line if name],
+                [(at, value) for at, value, name in line if name],
                 "dots",
                 1,
                 names=tuple(name for *_, name in line if name),
@@ -83,7 +98,7 @@ def drawing(rows: Sequence[Row], line: Sequence[tuple[float, float, str]], title
 @cache
 def _spec(title: str, height: int, has_records: bool) -> Mapping[str, Any]:
     x = alt.X("at:T").title(None).scale(type="utc").axis(tickCount=5, grid=False)
-    y = alt.Y("mean:Q").title(title).scale(zero=False, padding=10)
+    y = alt.Y("value:Q").title(title).scale(zero=False, padding=10)
     rows = (
         alt.Chart(alt.NamedData("rows"))
         .mark_point(filled=True, size=22, opacity=0.4, color=alt.expr("quiet"))
@@ -91,9 +106,9 @@ def _spec(title: str, height: int, has_records: bool) -> Mapping[str, Any]:
             x=x,
             y=y,
             tooltip=[
-                "arm:N",
-                "experiment:N",
-                alt.Tooltip("mean:Q", format=".4f"),
+                "name:N",
+                "of:N",
+                alt.Tooltip("value:Q", format=".4~g"),
                 alt.Tooltip("day:N", title="ended"),
             ],
         )

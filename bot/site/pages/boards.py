@@ -10,6 +10,7 @@ from bot.site.base.chart import Chart, rounded
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import SHOWN, Rows
 from bot.site.charts import frontier_chart, record_chart
+from bot.site.charts.record_chart import Dated
 from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
@@ -188,10 +189,12 @@ class Board:
     @cached_property
     def history(self) -> Chart:
         """All rows by date, and the record."""
+        what = metrics.what(self.group.metric)
+        records = [one.row for one in reversed(self.broken)]
         return record_chart.chart(
-            self.group.rows,
-            self.broken,
-            self.group.metric,
+            [*map(_dated, self.group.rows)],
+            [*map(_dated, records)],
+            f"{what.unit or what.words}, {metrics.better(self.group.metric)} is better",
             script=f"boards/{self.id}.records.js",
             height=HEIGHT,
         )
@@ -224,6 +227,10 @@ class Board:
         """Its table."""
         names = {"whisker": whisker, "status": status}
         return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
+
+
+def _dated(row: Row) -> Dated:
+    return Dated(row.arm, row.entry.plan.title, row.ended, row.mean)
 
 
 def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from bot.site.base.chart import Chart, rounded
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import Rows
-from bot.site.charts import frontier_chart
+from bot.site.charts import frontier_chart, record_chart
+from bot.site.charts.record_chart import Dated
 from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
-from bot.site.pages.boards import DISQUALIFIED, TIERS, keys_of
+from bot.site.pages.boards import DISQUALIFIED, HEIGHT, TIERS, keys_of
 from bot.site.pages.templating import Look
 from runner.analysis import speedrun_checks, speedrun_position, speedrun_ranking, verdicts
 from runner.analysis.speedrun_position import Position
@@ -31,6 +32,12 @@ COSTS = {  # of one run
     "seconds": "Training time, s",
     "tokens": "Tokens",
     "parameters": "Parameters",
+}
+RANKED_BY = {
+    "target": "FLOPs to the target",
+    "budget": "bits per byte",
+    "time": "seconds to the target",
+    "scaling": "bits per byte, projected",
 }
 
 
@@ -139,6 +146,22 @@ class Competition:
         return Rows(path, self.id, self.lines, keys, "speedrun_row.html", ROW)
 
     @cached_property
+    def history(self) -> Chart:
+        """Its rows by date, and the record."""
+        ranked = [one for one in self.ranked if one.value is not None]
+        records = sorted((one for one in ranked if one.record), key=lambda one: one.row.at)
+        return record_chart.chart(
+            [*map(_dated, ranked)],
+            [*map(_dated, records)],
+            f"{RANKED_BY[self.track.kind]}, lower is better",
+            name=f"{self.track.name}-records",
+            heading=f"Record over time: {self.track.title}",
+            of="Author",
+            script=f"speedrun/{self.track.name}.records.js",
+            height=HEIGHT,
+        )
+
+    @cached_property
     def chart(self) -> Chart:
         """Its chart of quality against cost."""
         return frontier_chart.chart(
@@ -177,7 +200,8 @@ def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
     for one in found:
         if one.ranked:
             yield from one.rows.files(look.pages, made)
-            yield File(one.chart.script, one.chart.source, made)
+            for drawn in (one.history, one.chart):
+                yield File(drawn.script, drawn.source, made)
     yield look.page(
         "speedrun.html",
         "speedrun.html",
@@ -203,6 +227,11 @@ def competitions(
         for track in known
     ]
     return sorted(found, key=lambda one: not one.ranked)
+
+
+def _dated(ranked: Ranked) -> Dated:
+    row = ranked.row
+    return Dated(row.title, row.author.name, row.at, ranked.value or 0.0)
 
 
 def mean(values: Sequence[float]) -> float | None:

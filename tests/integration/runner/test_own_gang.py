@@ -16,7 +16,7 @@ from runner.store.store import Store
 from runner.worker import executor, host_group_ray
 from tests.runner.local_gang import LocalGangs
 
-STEPS, EVERY = 60, 5
+STEPS, EVERY = 150, 5
 DECLARED = f"""title: T
 resources: {{kind: cpu}}
 steps:

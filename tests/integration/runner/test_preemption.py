@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -27,7 +27,7 @@ from runner.worker import executor, shard_jobs
 from tests.decided import decide
 from tests.integration.runner.test_execute import made, planned
 
-STEPS, EVERY = 480, 10
+STEPS, EVERY = 320, 10
 TRAINING = f"""title: T
 resources: {{kind: cpu, spot: true}}
 steps:
@@ -88,9 +88,11 @@ def reached(step: Path, generation: int) -> int:
 
 
 @contextmanager
-def weather(step: Path, hows: Sequence[str]) -> Iterator[list[tuple[str, int]]]:
-    """Disturb each of the first makers of a step, some steps after it went on. Yields what was done
-    at which step."""
+def weather(
+    step: Path, hows: Sequence[str], ended: Callable[[int], bool]
+) -> Iterator[list[tuple[str, int]]]:
+    """Disturb each of the first makers of a step, some steps after it went on. `ended`: whether the
+    maker with this number has. Yields what was done at which step."""
     done: list[tuple[str, int]] = []
     chance = random.Random(21)
     failed: list[BaseException] = []
@@ -104,12 +106,12 @@ def weather(step: Path, hows: Sequence[str]) -> Iterator[list[tuple[str, int]]]:
                 assert time.monotonic() < until, (generation, how)
                 time.sleep(0.002)
             server = shard_jobs._server.start().process.pid
-            forks = process_tree.children(server)
-            trains = min(forks)
+            trains = min(process_tree.children(server))
             done.append((how, reached(step, generation)))
             if how == NOTICE:
                 Metadata.leaving = True
-                while process_tree.children(server) and trains in process_tree.children(server):
+                while not ended(generation):
+                    assert time.monotonic() < until, (generation, how)
                     time.sleep(0.01)
                 Metadata.leaving = False
             else:
@@ -148,7 +150,13 @@ def test_preemptions_lose_what_the_plan_says_and_end_in_the_same_parameters(
     plan = planned(tmp_path, store, TRAINING + own, own=OWN)
     step = plan.steps["train"]
     assert any(f"at most {EVERY} steps of each run" in words for words in mesh_words.told(plan))
-    with weather(store.local(f"steps/{step.store}/{step.fingerprint[:16]}"), hows) as done:
+
+    def ended(generation: int) -> bool:
+        makers = artifacts.history(store, step.store, step.fingerprint)
+        return len(makers) >= generation and makers[generation - 1][1] is not None
+
+    folder = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
+    with weather(folder, hows, ended) as done:
         disturbed = made(store, plan, terms=terms)
     assert disturbed["train"].manifest.files == undisturbed["train"].manifest.files
     assert [how for how, _ in done] == list(hows)
