@@ -123,6 +123,7 @@ class Declared:
                 foretold=forecasts.foretell(self.past, plan),
                 spread=self.past.spread(plan),
                 spreads=self.past.spreads(plan, plan.predictions),
+                per_step=self.past.per_step(),
                 begun=self.past.begun(repository, plan),
                 other_design=self.past.other_design(repository, plan),
             )

@@ -55,6 +55,7 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         },
         reasons=any(one.why for one in record.standings.values()),
         cost=planning_cost.left(plan, record.standings),
+        around=_around(record, plan),
         drawing=_drawing(plan),
         told=power.told(plan, plan.predictions, record.spread, record.spreads),
         own_code=refused,
@@ -66,6 +67,12 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         level=next((one.level for one in record.forecasts.values()), 0.0),
         not_forecast=_not_forecast(record),
     )
+
+
+def _around(record: PlanRecord, plan: Plan) -> float | None:
+    """The seconds that the steps that are to be made take besides training; None if unknown."""
+    cached = sum(one.state == "cached" for one in record.standings.values())
+    return record.per_step and record.per_step * (len(plan.steps) - cached)
 
 
 def _not_forecast(record: PlanRecord) -> list[tuple[str, str | None]]:

@@ -110,6 +110,7 @@ class Finding:
     foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # forecasts of its arms
     spread: Spread | None = None  # between seeds of similar runs, if known
     spreads: Mapping[str, Spread] = field(default_factory=dict)  # by other metrics of predictions
+    per_step: float | None = None  # seconds that each step takes besides training
     begun: str = ""  # the execution that started its runs before the predictions were sealed
     other_design: str = ""  # the execution that sealed another design under its preregistration
     entered: tuple[EnteredFile, ...] = ()  # its results files

@@ -139,6 +139,7 @@ def _proposed(
         no_forecast=found.foretold.without,
         spread=found.spread,
         spreads=dict(found.spreads),
+        per_step=found.per_step,
         other_design=found.other_design,
         begun=found.begun,
         climbed=climbed,

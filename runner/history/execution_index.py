@@ -28,7 +28,7 @@ from runner.analysis.power import Seen
 from runner.analysis.speedrun_position import Position
 from runner.analysis.speedrun_ranking import Row
 from runner.analysis.which_runs_count import Outcome, Registration
-from runner.history import own_modules
+from runner.history import overhead, own_modules
 from runner.lib.untrusted_files import printable
 from runner.schema import record
 from runner.schema.metrics import BPB
@@ -200,6 +200,13 @@ class Past:
             lambda row: row.execution == execution,
             elsewhere=True,
         )
+
+    def per_step(self) -> float:
+        """The seconds that a step takes besides training, by the newest executions."""
+        self._look()
+        newest = sorted(((known.at, id) for id, known in self._known.items()), reverse=True)
+        found = (self._execution(id) for _, id in newest[:MAX_SEEN])
+        return overhead.over(self._store, filter(None, found)).per_step
 
     def _look(self) -> None:
         for id in record.names(self._store, "executions"):

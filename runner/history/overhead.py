@@ -1,6 +1,7 @@
 """How long executions take besides training: the start of Ray and of the job, and for each step its
 process, compilation and scoring. Learned from earlier executions of the same store."""
 
+from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
@@ -24,12 +25,17 @@ class Overhead(NamedTuple):
 
 
 def learned(store: Store | None) -> Overhead:
-    """The median over the newest executions that are done, whose training time is known."""
+    """What the newest executions of a store took."""
     if store is None:
         return Overhead()
     known = sorted(provenance.executions(store), key=lambda one: one.at, reverse=True)
+    return over(store, known)
+
+
+def over(store: Store, newest: Iterable[Execution]) -> Overhead:
+    """The median over the first of these that are done and whose training time is known."""
     found: list[float] = []
-    for execution in known:
+    for execution in newest:
         if len(found) == MAX_EXECUTIONS:
             break
         if (seconds := _per_step(store, execution)) is not None:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from runner.lib.base_record import Instant, Record
-from runner.lib.bounds import Figure, Size, Speed
+from runner.lib.bounds import Figure, Seconds, Size, Speed
 from runner.schema.metrics import BPB
 from runner.schema.record.fields import Isolated, since
 from runner.schema.record.plans import Plan
@@ -90,6 +90,7 @@ class PlanRecord(Record):
     no_forecast: dict[str, str] = since({})  # by arm: why there is no forecast
     spread: Spread | None = since(None)  # of similar runs, as known then
     spreads: dict[str, Spread] = since({})  # the same by other metrics that predictions name
+    per_step: Seconds | None = since(None)  # that a step takes besides training, as known then
     other_design: str = since("")  # the execution that sealed another design under the same issue
     begun: str = since("")  # the execution that started its runs before their issue was sealed
     climbed: tuple[Climbed, ...] = since(())  # results of earlier rungs

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from bot.messages import command_answers, for_programs, plan_comment, result_comment, seal_comments
 from bot.model import comment_data
 from bot.site.pages.api_forms import schemas
+from runner.lib import format
 from runner.lib.problems import Problem
 from runner.schema import record
 from tests import synthetic
@@ -123,3 +124,13 @@ def test_words_of_strangers_come_back_as_they_were_and_cannot_leave_the_block(wo
         text_sha256="0" * 64,
     )
     assert only(seal_comments.sealed(seal))["predictions"][0]["arm"] == word
+
+
+def test_a_plan_says_the_time_of_everything_and_of_training() -> None:
+    assert " of training alone (without starting and compiling) on " in plan_comment.plan(PLAN)
+    assert PLAN.plan
+    low, high = PLAN.plan.cost.seconds
+    steps = len(PLAN.plan.steps)
+    body = plan_comment.plan(PLAN.model_copy(update={"per_step": 60.0}))
+    whole = format.between(low + 60.0 * steps, high + 60.0 * steps)
+    assert f"about **{whole}**, of which {format.between(low, high)} training, on " in body
