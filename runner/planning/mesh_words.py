@@ -152,15 +152,37 @@ def _chosen(on: Slice, compute: StagedCompute, arm: PlannedArm) -> Chosen | None
 
 
 def _of_slices(plan: Plan) -> Iterator[str]:
-    """With how many slices a run may continue."""
+    """With how many slices a run may continue, and what each device then holds."""
     trained = (plan.steps[name].resources for name in plan.trained().values())
     for slices, least in dict.fromkeys((of.slices, of.min_slices) for of in trained):
         if least and least < slices:
-            yield (
+            words = (
                 f"If slices are lost and not replaced within {SLICES_WITHIN // 60:.0f} minutes, it "
                 f"continues with at least {least} of {slices}: the same batch, in "
                 f"{slices // least} parts one after the other"
             )
+            if found := _with_fewest(plan, slices, least):
+                holds, has = found
+                words += f". Each device then holds {memory.size(holds)} of its {memory.size(has)}"
+                if holds > memory.USABLE * has:
+                    words += ", which does not fit: leave `min_slices` out, or make it larger"
+            yield words
+
+
+def _with_fewest(plan: Plan, slices: int, least: int) -> tuple[float, float] | None:
+    """The most bytes that a device holds with so few of its slices, and the bytes that it has."""
+    found = []
+    for (on, compute), arms in computed(plan).items():
+        if not on.device.memory or on.slices != slices:
+            continue
+        data = compute.mesh.data * least // slices
+        fewer = compute.model_copy(update={"mesh": compute.mesh.model_copy(update={"data": data})})
+        for arm in arms.values():
+            parts = arm.train.gradient_accumulation_steps * slices // least
+            train = arm.train.model_copy(update={"gradient_accumulation_steps": parts})
+            held = stage_choice.held(_labs(arm), train, fewer, on.device.platform)
+            found.append((held.total, on.device.memory))
+    return max(found, default=None)
 
 
 def _of_spot(plan: Plan) -> Iterator[str]:
