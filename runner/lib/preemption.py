@@ -8,6 +8,7 @@ Light, because every process of a step imports it.
 
 import http.client
 import json
+import math
 import os
 import signal
 import threading
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 
 LEFT = 79  # exit code of a process that saved and left
 LOOK_EVERY = 2.0  # seconds between two questions to the metadata server
+NOBODY = 3  # questions without an answer, after which there is no such server
 ANSWERS_WITHIN = 2.0  # seconds; it is on the same machine
 GONE_WITHIN = 90.0  # seconds between a notice and the machine's end; Google says 30
 HOST = "GCE_METADATA_HOST"  # names another metadata server, as for Google's libraries
@@ -59,13 +61,14 @@ def watched(asked: bool) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
-        said = announced()
-        while said is not None and not over.is_set():
-            if said:
+        unheard = 0.0
+        while unheard < NOBODY and not over.is_set():
+            if said := announced():
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
+            # Once there was an answer, a lost one is no reason to stop.
+            unheard = -math.inf if said is not None else unheard + 1
             over.wait(LOOK_EVERY)
-            said = announced() or False  # one lost answer is no reason to stop
 
     thread = threading.Thread(target=watch, daemon=True)
     if asked:

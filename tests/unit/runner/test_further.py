@@ -200,7 +200,7 @@ def test_a_gang_that_was_lost_is_followed_by_another_as_long_as_it_gets_further(
 ) -> None:
     reached = iter([4, 8, 12, 12, 12, 12])
 
-    def lose(_: Store, __: str, ___: object, job: Job) -> None:
+    def lose(_: Store, __: str, ___: object, job: Job, *____: object) -> None:
         checkpoint(Path(job.scratch) / "checkpoints", next(reached))
         raise artifacts.MakerLost("host 1 of 2 was lost: its node is gone")
 
