@@ -4,6 +4,7 @@ of one device to memory of the other. That half has run between CPUs only. What 
 sender until it is pulled, and neither waits for the other: the step's own sums keep them together.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.experimental.transfer import start_transfer_server
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from orbax.checkpoint import multihost
 
 from engine.model import processes
 from engine.model.mesh import ROWS
 
 LONGEST = 64  # bytes of a server's address
+
+_meetings = itertools.count()  # the same numbers in all processes
 
 
 class Links:
@@ -26,6 +30,7 @@ class Links:
         self._devices = [list(mesh.devices.flat) for mesh in stages]
         self._rows = [rows(mesh) for mesh in stages]
         self._me = jax.process_index()
+        self._together = multihost.get_barrier_sync_fn()  # of one process it does nothing
         self._coming: dict[int, dict[int, jax.Array]] = {}  # by tag and by place in the mesh
         self._pulls: dict[int, Any] = {}  # connections, by process
         if any(device.process_index != self._me for one in self._devices for device in one):
@@ -67,6 +72,10 @@ class Links:
         self.expect(like, on, of, tag)
         shards = [x for _, x in sorted(self._coming.pop(tag).items())]
         return jax.make_array_from_single_device_arrays(like.shape, self._rows[on], shards)
+
+    def meet(self) -> None:
+        """Wait until all processes are here, by the network and not by their devices."""
+        self._together(key=f"stages {next(_meetings)}", timeout_ms=1000 * processes.ALL_WITHIN)
 
     def _place(self, device: jax.Device) -> int:
         return next(one.index(device) for one in self._devices if device in one)

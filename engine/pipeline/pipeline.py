@@ -149,6 +149,10 @@ class Pipeline:
             for coming in order[at : at + 2]:  # the next input comes while this one is worked on
                 self._pulled(coming, through, begin=True)
             self._act(action, through)
+        if self._waits:
+            # Everybody has what was sent. A sum over processes can take all threads of a CPU, and
+            # then nobody sends: of two processes, one would wait for its last input for ever.
+            self._links.meet()
         return through
 
     def _act(self, action: Action, through: Pass) -> None:
