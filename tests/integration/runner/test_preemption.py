@@ -142,7 +142,8 @@ def weather(
 def test_preemptions_lose_what_the_plan_says_and_end_in_the_same_parameters(
     hows: Sequence[str], own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preemption, "LOOK_EVERY", 0.05)
+    # Its server of steps has this environment, and not that of an earlier test.
+    monkeypatch.setattr(shard_jobs, "_server", shard_jobs.StepServer())
     decide(tmp_path / "two-arms", devices="cpu: {price: 36.0, spot_price: 3.6}")
     calm, store = Store(tmp_path / "calm"), Store(tmp_path / "store")
     terms = executor.Terms("bubblewrap")
