@@ -20,8 +20,8 @@ SPREAD := -n 6 --dist loadfile --no-loadscope-reorder
 
 # Each day: all units, and the stories of what crosses rooms. `test-all` leaves out what wants a
 # browser or a night.
-STORIES := story approval bad_input situations steps verdicts witness manners modes buttons entries \
-  recovery two_bots aside forbidden sweep foretold rounds
+STORIES := story approval bad_input steps verdicts manners modes buttons entries \
+  recovery two_bots aside forbidden sweep rounds
 test: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest $(SPREAD) $(STORIES:%=tests/system/scenarios/test_%.py) tests/unit
 
