@@ -29,7 +29,7 @@ from runner.cli.options import AsJson, TheJobs, ThePath, TheStore
 from runner.execution import git_source
 from runner.history import own_modules
 from runner.history.execution_index import Past
-from runner.lib.format import between, flops, many, size
+from runner.lib.format import between, first_of, flops, many, size
 from runner.planning import planner
 from runner.schema import record
 from runner.schema.tracks import Track
@@ -163,7 +163,7 @@ def _of_record(
     for arm, settings in arm_settings.settings(plan).items():
         mine = _row(plan, arm, tuple(arm_settings.flat(settings).items()), bool(code))
         diff = speedrun_position.diff(row, mine, lines)
-        named = ", ".join(f"{x.name} {x.before or '–'} → {x.now or '–'}" for x in diff.settings[:8])
+        named = first_of([f"{x.name} {x.before or '–'} → {x.now or '–'}" for x in diff.settings], 8)
         yield Line("changes", f"`{arm}` changes {diff}{f': {named}' if named else ''}")
 
 
