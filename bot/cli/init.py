@@ -58,6 +58,11 @@ def command(
     _show(plan)
     written = [file for file in plan if _write(folder, file, yes, replace)]
     _make_labels(repository, github_api, yes)
+    if mode == "server" and not url:
+        console.print(
+            "\nGitHub App: add --url https://… (the bot's address) to write its manifest, "
+            "regatta-app.json."
+        )
     if written:
         console.print("\nReview the files, commit them, and push them to the default branch.")
     console.print(

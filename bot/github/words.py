@@ -139,7 +139,7 @@ class GitHub(Branches):
         a head can return to an earlier commit only by a forced push.
         """
         return [
-            Push(at=event.created_at, after=event.commit_id or "")
+            Push(event.created_at, event.commit_id or "", by=event.actor.id if event.actor else 0)
             for event in self._there.get_issue(number).get_timeline()
             if event.event in ("head_ref_force_pushed", "head_ref_restored")
         ]

@@ -130,9 +130,11 @@ def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
     if about.action in ("created", "submitted") and spoke:
         found["message"] = _message(about.event, words, author, at, heard)
     after = _sha(payload, "after") or _sha(_map(pull, "head"), "sha")
-    if about.action == "synchronize" and at is not None and after is not None:
+    moves = about.event == "pull_request" and about.action in ("opened", "synchronize")
+    if moves and at is not None and after is not None:
         # Pushes of bots count, too: the head has changed.
-        found["push"] = Push(at=at, after=after, before=_sha(payload, "before") or "")
+        by = _int(_map(payload, "sender"), "id") or 0
+        found["push"] = Push(at=at, after=after, before=_sha(payload, "before") or "", by=by)
     return about.model_copy(update=found)
 
 

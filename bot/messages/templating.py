@@ -181,6 +181,7 @@ _jinja.globals.update(
     study=study_words.told,
     on_devices=mesh_words.told,
     asked=planned_steps.asked,
+    testing=planned_steps.testing,
     meaning=metrics.words,
     asks=metrics.asks,
     metrics_of=measured.named,

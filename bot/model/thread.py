@@ -142,11 +142,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Push:
-    """A moved head of the pull request, from a delivery or the timeline."""
+    """A moved head of the pull request, or its first one, from a delivery or the timeline."""
 
     at: datetime
     after: str  # full SHA
     before: str = ""  # not read, but recorded deliveries have it
+    by: int = 0  # id of the account that pushed it; 0: unknown
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ gate the policy can approve by itself; all else needs a maintainer.
 from bot.messages import plan_comment
 from bot.model.escape import code
 from bot.model.policy_file import Allowance, Policy
+from bot.model.thread import Thread
 from bot.rules.which_plan import Case
 from runner.planning import limits
-from runner.planning.planned_steps import asked, uploads
+from runner.planning.planned_steps import asked, testing, uploads
 from runner.schema.devices import listed
-from runner.schema.record import Plan
+from runner.schema.record import Agent, Approval, Plan
 
 
 def _allowance(case: Case) -> Allowance | None:
@@ -59,6 +60,8 @@ def needs_maintainer(
         return f"it is rung {plan.rung.n} of a ladder, after gate {plan.rung.n - 1}"
     if plan_comment.own_code(plan) is not None:
         return "it has its own code"
+    if testing(plan.steps):
+        return "it runs code that models and task files write"
     if uploads(plan.steps) or asked(plan.steps):
         return "it sends something out of the lab"
     others = [name for name in sorted(_kinds(plan)) if not _is_cpu(plan, name)]
@@ -69,12 +72,30 @@ def needs_maintainer(
     return None
 
 
+def needs_maintainer_here(
+    thread: Thread, agent: Agent, plan: Plan, commit: str, words: tuple[Approval, ...] = ()
+) -> str | None:
+    """The same for what has happened in the pull request, besides these approvals. So the policy
+    starts each plan once, and only what the agent itself has pushed."""
+    if not any(push.after == commit and push.by == agent.id for push in thread.pushes):
+        return "the lab has not seen that the agent itself pushed this commit"
+    void = {ran.execution.id for ran in thread.executions if ran.life.state == "voided"}
+    asked = {word.command for word in words}
+    for word in thread.approvals.values():
+        same = word.approved and word.fingerprint == plan.fingerprint
+        if same and word.command not in asked and word.execution not in void:
+            return "this was started before in this pull request"
+    return None
+
+
 def policy_approves(case: Case) -> str | None:
     """Why the policy of now does not approve the plan by itself; None if it does."""
-    if (allowed := _allowance(case)) is None:
+    if (allowed := _allowance(case)) is None or (agent := case.plan.agent) is None:
         return "the policy does not name the author of the pull request as an agent"
     limit = case.plan.limit_seconds
-    return needs_maintainer(allowed, case.thread.policy(), case.planned, limit)
+    return needs_maintainer(
+        allowed, case.thread.policy(), case.planned, limit
+    ) or needs_maintainer_here(case.thread, agent, case.planned, case.plan.commit, case.words)
 
 
 def is_large(policy: Policy, plan: Plan, limit: float | None) -> bool:

@@ -75,13 +75,15 @@ def run(
     if name == "narrow_only":
         found["posts"] = len(thread.plans) + 1
     if name == "role_allowed" and what == "reproduce" and not _failing_but_for_role(case):
-        found["asks"] = f"/reproduce {before.id}" if before else "/reproduce"
+        found["asks"] = f"/reproduce {before.id if before else case.plan.code}"
     return word.model_copy(update=found)
 
 
 def _failing_but_for_role(case: Case) -> bool:
-    """Whether somebody who is permitted could not approve it either."""
-    others = (one for one in approval_checks.AT_APPROVAL if one is not approvers.role_allowed)
+    """Whether somebody who is permitted, and names the plan by its code, could not approve it
+    either."""
+    others = [one for one in approval_checks.AT_APPROVAL if one is not approvers.role_allowed]
+    others = [one for one in others if one not in approval_checks.OF_BARE]
     return which_plan.failing(others, case) is not None
 
 

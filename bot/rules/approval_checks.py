@@ -316,6 +316,9 @@ AS_OF_NOW = (
 )
 WITHIN_ALLOWANCE = (agent_kinds, agent_proposals, budget)
 
+# Of a command that does not name its plan.
+OF_BARE = (same_repository, settled, no_push_between)
+
 # `enough_approvers` comes last: if only that fails, the approval is kept and waits.
 AT_APPROVAL = (
     on_pull_request,
@@ -329,9 +332,7 @@ AT_APPROVAL = (
     *_PLANNED,
     narrow_only,
     *_AT_BOTH,
-    same_repository,
-    settled,
-    no_push_between,
+    *OF_BARE,
     not_running,
     agent_proposals,
     budget,

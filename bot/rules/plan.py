@@ -117,7 +117,9 @@ def _proposed(
     if found.plan:
         limit = limits.limit_seconds(found.plan, rules.hours_without_estimate)
         if agent and (allowed := rules.agent(agent.login)):
-            needs = agent_checks.needs_maintainer(allowed, rules, found.plan, limit)
+            needs = agent_checks.needs_maintainer(
+                allowed, rules, found.plan, limit
+            ) or agent_checks.needs_maintainer_here(thread, agent, found.plan, pull.head)
     record = PlanRecord(
         repository=thread.id.repository,
         pull=thread.id.number,

@@ -74,14 +74,13 @@ def files(
 
     In Actions mode, `runner` is the value of `runs-on:` in its workflows, and `package` what pip
     installs there; without it the runner must have `regatta` already. For a server, `url` is the
-    bot's address, for the App's manifest. Raises BadChoice.
+    bot's address; without it there is no manifest of the GitHub App. Raises BadChoice.
     """
     made = [File(path, _starter(name), what) for path, (name, what) in COMMON.items()]
-    if mode == "server":
-        manifest = app_manifest.manifest("Regatta", url or "https://regatta.example.org")
-        text = json.dumps(manifest, indent=2) + "\n"
+    if mode == "server" and url:
+        text = json.dumps(app_manifest.manifest("Regatta", url), indent=2) + "\n"
         made.append(File("regatta-app.json", text, "the GitHub App's manifest"))
-    else:
+    if mode == "actions":
         filled = _filled(runner, package)
         for path, (name, what) in ACTIONS.items():
             made.append(File(path, _starter(name, filled), f"Actions mode: {what}"))

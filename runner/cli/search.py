@@ -7,6 +7,7 @@ that was killed continues where it was.
 """
 
 import json
+import os
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from runner.cli.ending import print_json, stop, stopping
 from runner.cli.options import AsJson, RayToken, RayUrl, TheJobs, TheStore
 from runner.execution import git_source
 from runner.execution.ray_jobs import RayAddress
+from runner.lib import redact
 from runner.lib.problems import BadExperiment
 from runner.lib.untrusted_files import printable
 from runner.planning import planner, search_limits
@@ -51,7 +53,11 @@ def command(
         typer.Argument(metavar="EXPERIMENT", help="The baseline: an experiment with one arm."),
     ],
     propose: Annotated[
-        str, typer.Option(help="The command that proposes: JSON on stdin, a declaration on stdout.")
+        str,
+        typer.Option(
+            help="The command that proposes: JSON on stdin, a declaration on stdout. The lab "
+            "publishes it."
+        ),
     ],
     budget: Annotated[int, typer.Option(min=1, max=10_000, help="The most trials.")],
     hours: Annotated[
@@ -86,6 +92,11 @@ def command(
     words = shlex.split(propose)
     if not words:
         stop("--propose is empty; write a command, such as 'python propose.py'.")
+    if secret := redact.named_in(words, os.environ):
+        stop(
+            f"--propose names the secret {secret}, and the lab publishes this command. Let the "
+            "program read it from the environment."
+        )
     folder = options.named(path)
     with stopping(OSError):
         text = (folder / declaration.FILE_NAME).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import base64
 import html
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -46,6 +46,19 @@ def hold(*secrets: str, instead_of: str = "") -> None:
 def of_environment(variables: Mapping[str, str]) -> list[str]:
     """The values of variables whose names say that they are secrets."""
     return [value for name, value in variables.items() if NAMED.search(name)]
+
+
+def named_in(command: Sequence[str], variables: Mapping[str, str]) -> str | None:
+    """The name of the first secret in a command: an option or a variable that is called like one,
+    or a variable's value; None if there is none."""
+    for word in command:
+        name, equals, _ = word.partition("=")
+        if NAMED.search(name) and (equals or name.startswith("-")):
+            return name.lstrip("-")
+        for of, value in variables.items():
+            if NAMED.search(of) and len(value) >= SHORTEST and value in word:
+                return of
+    return None
 
 
 def clean(text: str) -> str:

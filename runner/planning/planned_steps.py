@@ -305,6 +305,12 @@ def asked(steps: Mapping[str, PlannedStep]) -> list[str]:
     return found
 
 
+def testing(steps: Mapping[str, PlannedStep]) -> list[str]:
+    """The steps that run code of models and of task files: solutions and their tests."""
+    found = (name for name, step in steps.items() if step.do == "benchmark")
+    return [name for name in found if steps[name].config.get("samples")]
+
+
 def uploads(steps: Mapping[str, PlannedStep]) -> list[str]:
     """The repositories of the Hugging Face Hub to which the lab uploads models afterwards."""
     named = (step.config.get("upload") for step in steps.values() if step.do == "export")

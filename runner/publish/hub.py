@@ -58,9 +58,14 @@ def fetch(name: str, revision: str | None, into: Path) -> Fetched:
 
 
 def copy(folder: Path, into: Path) -> None:
-    """Copy the files of a model from a folder of this machine. Raises OSError."""
+    """Copy the files of a model from a folder of this machine. Raises OSError, and HubError for a
+    link to something else of this machine."""
+    # A clone of the Hub's own client links to `blobs`, beside `snapshots`.
+    around = {folder.resolve(), folder.resolve().parent.parent / "blobs"}
     for path in sorted(folder.iterdir()):
         if path.is_file() and any(fnmatch.fnmatch(path.name, one) for one in FILES):
+            if path.resolve().parent not in around:
+                raise HubError(f"{path} is a link to {path.resolve()}; put the file itself there")
             shutil.copyfile(path, into / path.name)
 
 

@@ -24,6 +24,8 @@ from runner.worker.scores.item_tokens import until, windows
 OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE")
 MAX_TOKENS = 256  # of an answer, if its task does not say how many
 FEW_SHOT_SEED = 1234  # lm_eval's own
+# Tasks whose own code judges what a model writes, and was read: it runs nothing of that.
+READ = {"drop", "ifeval", "leaderboard_ifeval"}
 
 
 class LoadedTask(NamedTuple):
@@ -46,7 +48,12 @@ def loaded(
     for name, one in asked.items():
         try:
             found = manager.load([one["task"]])
-            for task in found["tasks"].values():
+            for part, task in found["tasks"].items():
+                if part not in READ and _judges(task):
+                    raise BadTask(
+                        f"{part} judges what a model writes with code of its own, which the lab "
+                        "has not read; such code may run what it judges, so take the task out"
+                    )
                 if one["shots"] is not None:
                     task.set_config(key="num_fewshot", value=one["shots"])
                 task.set_fewshot_seed(seed=FEW_SHOT_SEED)
@@ -55,6 +62,20 @@ def loaded(
             continue
         tasks.append(LoadedTask(name, found))
     return tasks, missing
+
+
+def _judges(task: Any) -> bool:
+    """Whether what a model writes gets to code of this task alone, which could run it."""
+    from lm_eval.api.task import ConfigurableTask
+
+    if task.OUTPUT_TYPE != "generate_until":
+        return False  # its code gets numbers
+    if type(task) is not ConfigurableTask or task.config.unsafe_code:
+        return True
+    of = task.config
+    filters = [step for one in of.filter_list or () for step in one["filter"]]
+    own = [of.process_results, *(x for one in of.metric_list or () for x in one.values())]
+    return any(map(callable, (*own, *(x for one in filters for x in one.values()))))
 
 
 @cache

@@ -151,6 +151,15 @@ def test_what_the_program_writes_is_data_and_what_cannot_be_compared_is_refused(
     assert end["why"] == "the program had nothing more to propose"
 
 
+def test_a_command_with_a_secret_is_not_published(folder: Path) -> None:
+    refused = ask(folder, "--budget", 1, "--propose", "program --api-key=12345")
+    assert refused.exit_code == 2
+    assert "--propose names the secret api-key, and the lab publishes this command" in (
+        " ".join(refused.stderr.split())
+    )
+    assert not (folder / "store").exists()
+
+
 @pytest.mark.usefixtures("trainer")
 def test_a_search_that_was_stopped_goes_on_with_the_same_command(
     folder: Path, proposals: list[Any], monkeypatch: pytest.MonkeyPatch

@@ -45,6 +45,22 @@ def test_a_model_comes_with_its_commit_and_without_pickles_or_code(
     assert ("GET", "/api/models/org/name/revision/v1", "") in there.asked
 
 
+def test_a_folder_is_copied_without_following_links_to_other_places(tmp_path: Path) -> None:
+    folder, into = tmp_path / "models/snapshots/abc", tmp_path / "into"
+    blobs = tmp_path / "models/blobs"
+    for made in (folder, blobs, into):
+        made.mkdir(parents=True)
+    (blobs / "123").write_text("{}")
+    (folder / "config.json").symlink_to("../../blobs/123")  # as the Hub's own client does
+    (folder / "notes.md").write_text("left out")
+    hub.copy(folder, into)
+    assert {x.name: x.read_text() for x in into.iterdir()} == {"config.json": "{}"}
+    (tmp_path / "secret.json").write_text("a key")
+    (folder / "generation_config.json").symlink_to(tmp_path / "secret.json")
+    with pytest.raises(hub.HubError, match=r"generation_config\.json is a link to .*secret\.json"):
+        hub.copy(folder, into)
+
+
 def test_a_model_that_is_not_there_is_named_with_the_place(there: Hub, tmp_path: Path) -> None:
     there.refuses = True
     with pytest.raises(hub.HubError, match=f"org/name@v1 could not be fetched from {there.url}: "):

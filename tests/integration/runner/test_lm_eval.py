@@ -129,6 +129,30 @@ def test_answers_and_scores_are_those_of_lm_evals_own_backend(
     assert len({line["written"][0] for line in ours["written"]}) > 9
 
 
+JUDGES = {
+    "by_results": "process_results: !function judge.judge\nmetric_list: [{metric: acc}]\n",
+    "by_metric": "metric_list: [{metric: !function judge.judge, aggregation: mean}]\n",
+    "by_filter": "metric_list: [{metric: exact_match}]\nfilter_list: [{name: f, filter: "
+    "[{function: custom, filter_fn: !function judge.judge}]}]\n",
+    "unsafe": "unsafe_code: true\nmetric_list: [{metric: exact_match}]\n",
+}
+
+
+@pytest.mark.parametrize("how", JUDGES)
+def test_code_that_could_run_what_a_model_writes_is_not_used(
+    how: str, tasks: Path, tmp_path: Path
+) -> None:
+    written = TASKS["written"].replace("metric_list: [{metric: exact_match}]\n", JUDGES[how])
+    head = HEAD.replace("DATA", str(tasks / "items.jsonl"))
+    (tmp_path / "judge.py").write_text("def judge(*told, **more):\n    return eval(told[1][0])\n")
+    (tmp_path / f"{how}.yaml").write_text(f"task: {how}\n{head}{written}")
+    (tmp_path / "plain.yaml").write_text(f"task: plain\n{head}{TASKS['written']}")
+    asked = {name: {"task": name, "shots": None} for name in (how, "plain")}
+    found, missing = lm_eval_tasks.loaded(asked, tmp_path)
+    assert [one.name for one in found] == ["plain"]
+    assert f"{how} judges what a model writes with code of its own" in missing[how]
+
+
 def test_an_unknown_task_has_its_near_miss(tasks: Path) -> None:
     with pytest.raises(BadTask, match=r"no task `choises`; did you mean `choices`\?"):
         lm_eval_tasks.loaded({"choises": {"task": "choises", "shots": None}}, tasks)

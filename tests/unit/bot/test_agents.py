@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from bot.inbox import payloads
-from bot.messages import command_answers
+from bot.messages import command_answers, plan_comment
 from bot.model import policy_file
 from bot.model.actions import Say, Write
 from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import PATH, Allowance, Policy
-from bot.model.thread import Finding, Issue, Message, Thread, ThreadId
+from bot.model.thread import Finding, Issue, Message, Push, Said, Thread, ThreadId
 from bot.rules import agent_checks, agents, approval, sealing, slash_commands
 from runner.schema import record
 from runner.schema.record import Approval, Person, Plan, PlannedRung
@@ -108,6 +108,50 @@ def test_only_cpus_and_what_stays_in_the_lab_and_is_small_runs_without_a_maintai
     )
     never = allowed.model_copy(update={"gate_1": "maintainer"})
     assert "only maintainers" in (agent_checks.needs_maintainer(never, POLICY, plan, 1.0) or "")
+
+
+def test_code_that_models_and_task_files_write_needs_a_maintainer_and_the_plan_says_it() -> None:
+    tests_code = synthetic.step("benchmark", 0, {"tasks": ["x.jsonl"], "samples": {"count": 1}}, {})
+    asks = synthetic.step("benchmark", 0, {"tasks": ["x.jsonl"]}, {})
+    plan = synthetic.plan()
+    testing = plan.model_copy(update={"steps": {"score": tests_code, "asked": asks}})
+    assert agent_checks.needs_maintainer(AGENTS["mira"], POLICY, testing, 1.0) == (
+        "it runs code that models and task files write"
+    )
+    said = plan_comment.plan(OF_MIRA.model_copy(update={"plan": testing}))
+    assert "**This plan runs Python that models and task files write:**" in said
+    assert "Steps: `score` " in said.replace("\n", " ")
+    assert "`asked`" not in said.partition("Steps: ")[2].partition("**To start")[0]
+    harmless = plan.model_copy(update={"steps": {"asked": asks}})
+    assert agent_checks.needs_maintainer(AGENTS["mira"], POLICY, harmless, 1.0) is None
+    assert "Python that models" not in plan_comment.plan(OF_MIRA)
+
+
+@pytest.mark.parametrize("by", [0, 12])
+def test_a_commit_that_somebody_else_pushed_waits_for_a_maintainer(by: int) -> None:
+    assert decided(of_agent(pushes=(Push(after(-60), HEAD, by=by),))) is None
+    assert decided(of_agent(pushes=())) is None
+    others = (Push(after(-60), HEAD, by=31), Push(after(-50), "c" * 40, by=12))
+    assert decided(of_agent(pushes=others)) is not None, "it is the agent's commit"
+
+
+def test_what_was_started_once_starts_again_only_by_a_maintainer() -> None:
+    found = decided(of_agent())
+    assert found is not None
+    again = OF_MIRA.model_copy(update={"n": 2, "at": after(100)})
+    said = {Key.parse("plan.1"): Said("comment", 100, after(1))}
+    said |= {Key.parse("plan.2"): Said("comment", 101, after(101))}
+    known = {("refusal", MIRA, 2, None): None}
+    twice = of_agent(known, plans=(OF_MIRA, again), said=said)
+    assert list(agents.rules(replace(twice, news=True))) != []
+    started = replace(twice, approvals={KEY: found}, news=True)
+    assert list(agents.rules(started)) == []
+    agent = agents.agent_of(started)
+    assert agent is not None
+    plan = synthetic.plan()
+    assert agent_checks.needs_maintainer_here(started, agent, plan, HEAD) == (
+        "this was started before in this pull request"
+    )
 
 
 def test_what_exceeds_the_allowance_is_refused_with_the_reason_and_nobody_can_approve_it() -> None:

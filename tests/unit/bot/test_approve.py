@@ -712,7 +712,8 @@ def of_agent(known: Mapping[Question, Any] | None = None, **changes: Any) -> Thr
     agents = changes.pop("agents", AGENTS)
     own = now(author=Person(login="mira", id=31)) | lab(agents=agents)
     own |= {("proposals", 31): (2,), ("refusal", MIRA, 1, None): None}
-    return thread(own | dict(known or {}), **{"plans": (OF_MIRA,), **changes})
+    pushed = Push(after(-60), HEAD, by=31)
+    return thread(own | dict(known or {}), **{"plans": (OF_MIRA,), "pushes": (pushed,), **changes})
 
 
 def test_agent_kinds() -> None:
@@ -753,12 +754,27 @@ def test_who_answers_for_an_agent_has_a_part_in_what_it_proposes() -> None:
 
 def test_what_the_policy_approved_starts_only_while_the_policy_would_approve_it() -> None:
     by_policy = word(record.policy_at("f" * 40), after(60), heard=record.POLICY)
-    assert void(of_agent(), by_policy) == ""
-    gone = launched(of_agent(agents={}), by_policy)
+    assert void(of_agent(), by_policy, of_plan=OF_MIRA) == ""
+    itself = {
+        CommandKey.parse(by_policy.command): by_policy.model_copy(
+            update={"approved": True, "fingerprint": PLANNED.fingerprint}
+        )
+    }
+    assert void(of_agent(approvals=itself), by_policy, of_plan=OF_MIRA) == ""
+    gone = launched(of_agent(agents={}), by_policy, of_plan=OF_MIRA)
     assert gone == (
         "still_permitted",
         "the policy no longer approves this by itself: the policy does not name the author of the "
         "pull request as an agent",
     )
     careful = {"mira": AGENTS["mira"].model_copy(update={"gate_1": "maintainer"})}
-    assert void(of_agent(agents=careful), by_policy) == "still_permitted"
+    assert void(of_agent(agents=careful), by_policy, of_plan=OF_MIRA) == "still_permitted"
+    other = by_policy.model_copy(
+        update={
+            "command": "p2-9",
+            "approved": True,
+            "fingerprint": PLANNED.fingerprint,
+        }
+    )
+    before = of_agent(approvals={CommandKey.parse("p2-9"): other})
+    assert void(before, by_policy, of_plan=OF_MIRA) == "still_permitted"

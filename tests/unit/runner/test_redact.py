@@ -119,3 +119,16 @@ def test_variables_named_like_secrets_are_secrets() -> None:
         {"WANDB_API_KEY": "a", "REGATTA_WEBHOOK_SECRET": "b", "PATH": "c", "TOKEN_FILE": "d"}
     )
     assert found == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["env", "OPENAI_API_KEY=sk", "python", "p.py"], "OPENAI_API_KEY"),
+        (["p", "--token", "abc"], "token"),
+        (["p", "--header", "Bearer 123456789"], "MY_TOKEN"),
+        (["python", "monkey", "--keys=3", "--max-tokens", "5"], None),
+    ],
+)
+def test_a_command_that_names_a_secret_is_found(command: list[str], name: str | None) -> None:
+    assert redact.named_in(command, {"MY_TOKEN": "123456789", "A_KEY": "p"}) == name
