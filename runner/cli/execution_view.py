@@ -14,6 +14,7 @@ from rich.text import Text
 
 from runner.analysis import answer, findings, score_table, study_results
 from runner.analysis.estimates import figure
+from runner.cli import steps_view
 from runner.cli.tables import table
 from runner.execution.aliases import Alias
 from runner.history import excerpts, lost_work, step_runs
@@ -47,7 +48,7 @@ MAX_POINTS = 3  # of a validation curve, the last ones
 
 def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group:
     """The whole execution. `meanings`: what its aliases mean now."""
-    plan = account.execution.plan
+    plan = steps_view.in_turn(account.execution.plan)
     parts: list[RenderableType] = [_head(account)]
     if results := list(_results(store, account)):
         parts += [Text("\nResults", style="bold"), *results]
@@ -230,9 +231,9 @@ def _point(point: Validated) -> str:
 
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:
     """The scores, and the outputs of the last steps."""
-    plan, result = account.execution.plan, account.result
+    plan, result = steps_view.in_turn(account.execution.plan), account.result
     if result and result.state in ("done", "failed"):
-        yield Text(f"{finding(plan, account.runs, result)}.", style="bold")
+        yield Text(f"{finding(account.execution.plan, account.runs, result)}.", style="bold")
     yield from scores_view(account.scores)
     yield from all_scores(plan, account.runs)
     if not plan.steps:

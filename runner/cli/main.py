@@ -148,7 +148,7 @@ def _show_plan(
 ) -> None:
     held = []
     described = bool(devices or mesh or remat != "none")
-    for (default, declared), arms in _asked_for(planned, described).items():
+    for (default, declared), arms in _asked_for(steps_view.in_turn(planned), described).items():
         on, compute = compile_check.described(at, devices, mesh, remat, default)
         compute = declared or compute
         own = [(arm.labs, arm.train) for arm in arms.values() if arm.labs]
@@ -336,7 +336,7 @@ def _tell(store: Store, facts: Facts, as_json: bool, place: str) -> None:
     if execution.plan.data is None:
         scores = provenance.account(store, execution).scores
         out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
-        out.print(*execution_view.all_scores(execution.plan, runs))
+        out.print(*execution_view.all_scores(steps_view.in_turn(execution.plan), runs))
     else:
         out.print(terminal.result_view(facts, runs))
     for name, log in provenance.logs(store, execution).items():

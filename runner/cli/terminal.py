@@ -16,7 +16,7 @@ from engine.config.flops import parameters
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
 from runner.analysis import arm_settings, findings, promotion, speedrun_rows
 from runner.analysis.verdicts import arm_summary, figures_of
-from runner.cli import execution_view
+from runner.cli import execution_view, steps_view
 from runner.cli.tables import add, table
 from runner.execution.lifecycle import Facts
 from runner.execution.progress import Progress as Advance
@@ -54,6 +54,7 @@ def plan_view(
 ) -> Group:
     """A plan: its arms, the memory per device (`memory_view`), its fingerprint, the status of its
     steps, and the cost of those that are not cached."""
+    plan = steps_view.in_turn(plan)
     flat = {name: arm_settings.flat(arm) for name, arm in arm_settings.settings(plan).items()}
     differing = arm_settings.differing(flat.values())[:MAX_DIFFERING]
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -101,7 +102,9 @@ def memory_view(
     for name, arm in arms.items():
         held = stage_choice.held(_labs(arm), arm.train, compute, kind.platform)
         alike.setdefault(held, []).append(name)
-    shown = sorted(alike, key=lambda held: -held.total)[:MAX_FOOTPRINTS]
+    shown = list(alike)
+    if len(alike) > MAX_FOOTPRINTS:
+        shown = sorted(alike, key=lambda held: -held.total)[:MAX_FOOTPRINTS]
     names = [_called(alike[held]) for held in shown]
     rows = (
         (part, *(memory.size(getattr(held, part)) for held in shown))
@@ -278,7 +281,7 @@ def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
 
 def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     """The result of an execution: verdicts, arms, rejected reports."""
-    plan, result = facts.execution.plan, facts.result
+    plan, result = steps_view.in_turn(facts.execution.plan), facts.result
     parts: list[RenderableType] = []
     for verdict in result.verdicts if result else ():
         words = Text(f"{verdict.outcome}: ", style=OUTCOMES[verdict.outcome])
