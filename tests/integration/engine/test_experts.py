@@ -379,8 +379,7 @@ OTHERS = ((1, 1, 1, 8), (2, 2, 1, 2), (1, 8, 1, 1))
 @pytest.mark.parametrize(
     ("how", "meshes"),
     [
-        # a mixture with every other part, on this mesh, is in test_parts
-        pytest.param("blocks", [(1, 2, 2, 2)], marks=pytest.mark.slow),
+        ("blocks", [(1, 2, 2, 2)]),
         pytest.param("blocks", OTHERS, marks=pytest.mark.slow),
         pytest.param("ragged", OTHERS, marks=pytest.mark.slow),
     ],

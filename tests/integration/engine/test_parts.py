@@ -237,10 +237,11 @@ def test_generated_tokens_are_those_that_are_scored(moe: bool) -> None:
         generation.Prompt(random.integers(0, 19, n), 0, i) for i, n in enumerate((1, 2, 9, 6))
     ]
     made = generation.generate(decoder, params, prompts, 12, generation.Sampling(1.0))
-    for prompt, one in zip(prompts, made, strict=True):
-        whole = np.concatenate([prompt.tokens, one.tokens])
-        asked = scoring.Continuation(whole, len(prompt.tokens))
-        [again] = scoring.score(decoder, params, [asked])
+    asked = [
+        scoring.Continuation(np.concatenate([prompt.tokens, one.tokens]), len(prompt.tokens))
+        for prompt, one in zip(prompts, made, strict=True)
+    ]
+    for one, again in zip(made, scoring.score(decoder, params, asked), strict=True):
         np.testing.assert_allclose(again.logprobs, one.logprobs, rtol=1e-3, atol=1e-3)
 
 
@@ -366,11 +367,9 @@ WITH_EXPERTS |= {"num_layers": 3}
 
 @pytest.mark.parametrize(
     "mesh",
-    [
-        (1, 2, 2, 2),
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ((2, 2, 2, 1), (1, 1, 8, 1))),
-    ],
+    [(1, 2, 2, 2), (2, 2, 2, 1), (1, 1, 8, 1)],
 )
+@pytest.mark.slow  # each day `test_mesh` and `test_experts` ask this of simpler models
 def test_every_mesh_learns_what_one_device_learns(mesh: tuple[int, ...], tmp_path: Path) -> None:
     [eight] = on_devices.ask(tmp_path / "eight", meshes=[mesh], model=WITH_EXPERTS)
     one = list(on_devices.run(tmp_path / "one", (1, 1, 1), model=WITH_EXPERTS))
