@@ -246,6 +246,11 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
             for run in account.runs
         )
         yield Group(Text("bits per byte, lower is better"), _bare(rows))
+    yield from last_outputs(store, account)
+
+
+def last_outputs(store: Store, account: Account) -> Iterator[RenderableType]:
+    """What the last steps wrote, as far as it is short text. Print it without cropping."""
     for name, words in account.unread.items():
         yield Text(f"{name}: {words}", style="red")
     for one in excerpts.of_last_steps(store, account):

@@ -334,9 +334,11 @@ def _tell(store: Store, facts: Facts, as_json: bool, place: str) -> None:
     ends = provenance.step_ends(store, execution)
     why = result.why if result and not steps_view.says(result.why, ends) else ""
     if execution.plan.data is None:
-        scores = provenance.account(store, execution).scores
-        out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
-        out.print(*execution_view.all_scores(steps_view.in_turn(execution.plan), runs))
+        account, shown = provenance.account(store, execution), steps_view.in_turn(execution.plan)
+        parts = [steps_view.ends(shown.steps, ends), *execution_view.scores_view(account.scores)]
+        parts += execution_view.all_scores(shown, runs)
+        parts += execution_view.last_outputs(store, account)
+        out.print(Group(*parts), highlight=False, crop=False)
     else:
         out.print(terminal.result_view(facts, runs))
     for name, log in provenance.logs(store, execution).items():

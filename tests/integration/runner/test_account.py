@@ -49,6 +49,22 @@ def two(tmp_path: Path, local: LocalStub) -> tuple[Path, str, str]:
     return store, first, run(folder, store)
 
 
+def test_run_ends_with_what_the_last_step_wrote_what_was_found_and_the_next_command(
+    tmp_path: Path, local: LocalStub
+) -> None:
+    folder, store = declare(tmp_path / "which"), tmp_path / "store"
+    local.ray.make_steps = pretend()
+    answer = ask("run", folder, "--store", store)
+    assert answer.exit_code == 0, answer.output
+    lines = [line.strip() for line in answer.stdout.splitlines()]
+    written = next(n for n, line in enumerate(lines) if line.startswith("compare: /"))
+    assert Path(lines[written].removeprefix("compare: ")).name == "table.md"
+    assert "| train/deep | 3.0500 |" in lines[written:]
+    assert "(unsigned, no approval)" in lines[-2]
+    assert lines[-1].startswith("deep scores 3.0500 bits per byte")
+    assert f"next: regatta show {lines[-2].split()[0]} --store {store}" in answer.stderr
+
+
 def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, str, str]) -> None:
     store, first, second = two
     said = words("show", second, "--store", store)
