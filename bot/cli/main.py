@@ -117,6 +117,7 @@ def build(
     alone if there is no store.
     """
     from bot.site.pages import build as pages_build
+    from runner.history import kept_records
     from runner.publish import signing
     from runner.schema import lab_config
     from runner.store.store import NoStore, Store, StoreError
@@ -125,7 +126,7 @@ def build(
         stopping(StoreError, pages_build.SiteError, signing.BadKey),
         tempfile.TemporaryDirectory() as nothing,
     ):
-        kept = sorted(path.parent for path in EXPERIMENTS.glob("*/records/store.json"))
+        kept = kept_records.places(EXPERIMENTS)
         try:
             opened = Store(store, jobs=jobs, also=kept, make=False)
         except NoStore:

@@ -34,6 +34,7 @@ def rules(thread: Thread) -> Iterator[Action]:
     yes = {"approved": True, "commit": plan.commit, "fingerprint": case.planned.fingerprint}
     no = {"why": which_plan.sentence(refused[1])} if refused else {}
     decided = word.model_copy(update=no or yes)
+    decided = decided.naming_execution() if decided.approved else decided
     yield Write(f"approvals/{thread.id}/{key}", decided)
 
 

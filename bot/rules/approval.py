@@ -76,7 +76,8 @@ def run(
         found["posts"] = len(thread.plans) + 1
     if name == "role_allowed" and what == "reproduce" and not _failing_but_for_role(case):
         found["asks"] = f"/reproduce {before.id if before else case.plan.code}"
-    return word.model_copy(update=found)
+    decided = word.model_copy(update=found)
+    return decided.naming_execution() if decided.approved else decided
 
 
 def _failing_but_for_role(case: Case) -> bool:

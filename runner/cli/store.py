@@ -21,7 +21,7 @@ from rich.table import Table
 from runner.cli import options, tables
 from runner.cli.commands import App
 from runner.cli.ending import print_json, stop, stopping, tell
-from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
+from runner.cli.options import EXPERIMENTS, AsJson, TheExecution, TheJobs, TheStore
 from runner.history import kept_records
 from runner.schema import record
 from runner.store import gc
@@ -136,14 +136,15 @@ def keep(
     repository.
 
     `regatta site build` shows what it finds in experiments/*/records beside the store's executions.
+    Nothing is copied if another folder there has one of the records with other bytes.
     """
-    opened = _open(store, jobs)
+    opened, beside = _open(store, jobs), kept_records.places(EXPERIMENTS)
     with stopping(StoreError):
         if execution in record.names(opened, "searches"):
-            name, copied = execution, kept_records.copy_search(opened, execution, Store(folder))
+            name, copied = execution, kept_records.copy_search(opened, execution, folder, beside)
         else:
             name = options.execution(opened, execution).id
-            copied = kept_records.copy(opened, name, Store(folder))
+            copied = kept_records.copy(opened, name, folder, beside)
     words = f"{folder} has {copied} records of {name}."
     tell(words, as_json, folder=folder, records=copied, execution=name)
 

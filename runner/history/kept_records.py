@@ -1,6 +1,6 @@
 """The records of an execution as a small store, to keep beside its declaration in a repository."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,29 +12,31 @@ from runner.schema.record import Execution, Result
 from runner.store.store import Store, StoreError
 
 
-def copy(store: Store, execution: str, to: Store) -> int:
-    """Copy the records of an execution to another store: its events, runs and replays, and where it
-    comes from a pull request its preregistration, plans and approvals. Outputs stay. Returns how
-    many files that other store now has of it.
+def copy(store: Store, execution: str, to: Path, beside: Iterable[Path] = ()) -> int:
+    """Copy the records of an execution to a store in another folder: its events, runs and replays,
+    and where it comes from a pull request its preregistration, plans and approvals. Outputs stay.
+    Returns how many files that other store now has of it.
 
-    Raises StoreError if there is no such execution, or the other store has one of these files with
-    other bytes.
+    Raises StoreError if there is no such execution, or if the other store, or one of those
+    `beside` it, has one of these files with other bytes. Then it copies nothing.
     """
-    found = record.require(store, f"executions/{execution}/execution", record.Execution)
-    files = [file.name for folder in _folders(found) for file in store.walk(f"records/{folder}")]
-    files += (f"records/runs/{execution}.{record.run_name(*run)}.json" for run in found.plan.runs())
-    copied = 0
-    for name in files:
-        data = store.peek(name)
-        if data is None:  # a run that has not ended
-            continue
-        if not to.create(name, data) and to.peek(name) != data:
-            raise StoreError(
-                f"{to.root}/{name} is there with other bytes, and no record is ever changed; keep "
-                "the records in another folder."
-            )
-        copied += 1
-    return copied
+    return _copy(store, _of_execution(store, execution), to, beside)
+
+
+def copy_search(store: Store, search: str, to: Path, beside: Iterable[Path] = ()) -> int:
+    """Copy the records of a search, and those of its executions, likewise."""
+    end = record.require(store, f"searches/{search}/end", record.SearchEnd)
+    trials = record.numbered(store, f"searches/{search}", record.SearchTrial)
+    named = [trial.execution for trial in trials if trial.execution]
+    named += end.compared.executions if end.compared else ()
+    files = [file for name in dict.fromkeys(named) for file in _of_execution(store, name)]
+    files += [file.name for file in store.walk(f"records/searches/{search}")]
+    return _copy(store, files, to, beside)
+
+
+def places(experiments: Path) -> list[Path]:
+    """The folders with kept records in a folder of experiments."""
+    return sorted(path.parent for path in experiments.glob("*/records/store.json"))
 
 
 def entries(experiments: Path = LAB / "experiments") -> tuple[Row, ...]:
@@ -42,8 +44,8 @@ def entries(experiments: Path = LAB / "experiments") -> tuple[Row, ...]:
     checkout of the lab's code by default. They have no page: the site of a store has only that
     store's executions."""
     found = []
-    for place in sorted(experiments.glob("*/records/store.json")):
-        store = Store(place.parent, make=False)
+    for place in places(experiments):
+        store = Store(place, make=False)
         for name in record.names(store, "executions"):
             execution = record.read(store, f"executions/{name}/execution", Execution)
             if execution is None or execution.plan.speedrun is None:
@@ -53,19 +55,42 @@ def entries(experiments: Path = LAB / "experiments") -> tuple[Row, ...]:
     return tuple(replace(row, page="") for row in speedrun_rows.together(found))
 
 
-def copy_search(store: Store, search: str, to: Store) -> int:
-    """Copy the records of a search, and those of its executions, likewise."""
-    end = record.require(store, f"searches/{search}/end", record.SearchEnd)
-    trials = record.numbered(store, f"searches/{search}", record.SearchTrial)
-    named = [trial.execution for trial in trials if trial.execution]
-    named += end.compared.executions if end.compared else ()
-    copied = sum(copy(store, name, to) for name in dict.fromkeys(named))
-    for file in store.walk(f"records/searches/{search}"):
-        data = store.require(file.name)
-        if not to.create(file.name, data) and to.peek(file.name) != data:
-            raise StoreError(f"{to.root}/{file.name} is there with other bytes.")
-        copied += 1
-    return copied
+def _of_execution(store: Store, execution: str) -> list[str]:
+    found = record.require(store, f"executions/{execution}/execution", record.Execution)
+    files = [file.name for folder in _folders(found) for file in store.walk(f"records/{folder}")]
+    return files + [
+        f"records/runs/{execution}.{record.run_name(*run)}.json" for run in found.plan.runs()
+    ]
+
+
+def _copy(store: Store, names: Iterable[str], to: Path, beside: Iterable[Path]) -> int:
+    """Look in all stores first, so that a refusal leaves nothing behind."""
+    found = {name: data for name in names if (data := store.peek(name)) is not None}
+    for place in (to, *beside):
+        if not (place / "store.json").exists():
+            continue
+        there = Store(place, make=False)
+        for name, data in found.items():
+            if there.peek(name) not in (None, data):
+                raise StoreError(_taken(place, name, here=place.resolve() == to.resolve()))
+    kept = Store(to)
+    for name, data in found.items():
+        if not kept.create(name, data) and kept.peek(name) != data:
+            raise StoreError(_taken(to, name, here=True))
+    return len(found)
+
+
+def _taken(place: Path, name: str, here: bool) -> str:
+    if here:
+        return (
+            f"{place}/{name} is there with other bytes, and no record is ever changed; keep the "
+            "records in another folder."
+        )
+    return (
+        f"{place}/{name} is there with other bytes, and the site would show only one of the two "
+        "under this name; run the experiment again, from another pull request if it came from one, "
+        "and keep that execution."
+    )
 
 
 def _folders(execution: record.Execution) -> Iterator[str]:

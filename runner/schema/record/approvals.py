@@ -48,10 +48,11 @@ class Approval(Record):
     )  # the comment with which somebody permitted can approve what this asks for
     posts: int | None = since(None)  # the plan to post, if this asks for a new one
     agent: Agent | None = since(None)  # whose plan it is, if the policy decided
+    starts: str = since("")  # the id of the execution, once approved; old records have none
 
     @property
     def id(self) -> str:
-        """The approval's id; the execution's id is derived from it."""
+        """The approval's id. Numbers of repositories and comments are unique on one host only."""
         return f"{self.repository}/{self.command}"
 
     @property
@@ -67,7 +68,13 @@ class Approval(Record):
     @property
     def execution(self) -> str:
         """The id of the execution that this approval starts."""
-        return execution_id(self.id)
+        return self.starts or execution_id(self.id)
+
+    def naming_execution(self) -> "Approval":
+        """The same approval with an id for its execution. What it approved and when tell it from an
+        approval with the same numbers on another host."""
+        cause = f"{self.id}/{self.commit}/{self.fingerprint}/{self.at.isoformat()}"
+        return self.model_copy(update={"starts": execution_id(cause)})
 
 
 def command_of(approval: str) -> str:

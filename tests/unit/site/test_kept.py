@@ -1,11 +1,14 @@
 """Records that are kept beside a declaration, and the site that shows them with a store's."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from bot.cli.main import app
+from runner.history import kept_records
+from runner.lib.paths import LAB
 from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic
@@ -87,3 +90,35 @@ def test_keeping_twice_changes_nothing_and_another_file_is_never_replaced(here: 
 def test_an_execution_that_is_not_there_makes_no_folder(here: Path) -> None:
     assert "x0000" in refused("store", "keep", "x0000", BESIDE, "--store", "theirs")
     assert not (here / BESIDE).exists()
+
+
+def test_records_that_another_kept_folder_has_with_other_bytes_are_not_kept(here: Path) -> None:
+    ask(*KEEP)
+    assert ask("store", "keep", ID, "experiments/again/records", "--store", "theirs")  # as they are
+    result = here / BESIDE / f"records/executions/{ID}/result.json"
+    result.write_bytes(result.read_bytes() + b" ")
+    words = refused("store", "keep", ID, "experiments/cold/records", "--store", "theirs")
+    assert f"{BESIDE}/records/executions/{ID}/result.json" in words
+    assert "run the experiment again" in words
+    assert not (here / "experiments/cold").exists()
+
+
+def test_no_record_of_this_repository_is_kept_twice_with_other_bytes() -> None:
+    found: dict[str, tuple[str, bytes]] = {}
+    for place in kept_records.places(LAB / "experiments"):
+        store = Store(place, make=False)
+        for file in store.walk("records"):
+            data = store.require(file.name)
+            where, known = found.setdefault(file.name, (str(place), data))
+            assert data == known, f"{place} and {where} have another {file.name}"
+
+
+def test_each_execution_of_this_repository_is_kept_once_under_an_id_of_its_own() -> None:
+    kept = [
+        (name, str(place))
+        for place in kept_records.places(LAB / "experiments")
+        for name in record.names(Store(place, make=False), "executions")
+    ]
+    several = Counter(name for name, _ in kept)
+    assert [one for one in kept if several[one[0]] > 1] == []
+    assert len(kept) > 40

@@ -78,13 +78,13 @@ def test_a_search_in_progress_is_shown_without_a_finding(store: Store) -> None:
 
 def test_a_search_is_kept_with_all_of_its_executions(store: Store, tmp_path: Path) -> None:
     (found,) = facts.searches(store)
+    kept_records.copy_search(store, found.terms.id, tmp_path / "kept")
     to = Store(tmp_path / "kept")
-    kept_records.copy_search(store, found.terms.id, to)
     assert facts.searches(to) == [found]
     assert record.names(to, "executions") == record.names(store, "executions")
-    kept_records.copy_search(store, found.terms.id, to)
+    kept_records.copy_search(store, found.terms.id, tmp_path / "kept")
     path = tmp_path / f"kept/records/searches/{found.terms.id}/1.json"
     path.chmod(0o644)
     path.write_text("{}")
     with pytest.raises(StoreError, match="other bytes"):
-        kept_records.copy_search(store, found.terms.id, Store(tmp_path / "kept"))
+        kept_records.copy_search(store, found.terms.id, tmp_path / "kept")
