@@ -40,9 +40,12 @@ def command(
     ] = None,
     arm: Annotated[str | None, typer.Option(help="Only this arm of the experiment.")] = None,
     at: Annotated[
-        float | None, typer.Option("--at", "--flops", help="Without an experiment: at which C.")
+        float | None,
+        typer.Option("--at", "--flops", help="Without an experiment: a compute budget, in FLOPs."),
     ] = None,
-    axis: Annotated[str, typer.Option(help=f"What C counts: {', '.join(AXES)}.")] = "model_flops",
+    axis: Annotated[
+        str, typer.Option(help=f"What the law counts: {', '.join(AXES)}.")
+    ] = "model_flops",
     level: Annotated[
         float, typer.Option(min=0.5, max=0.999, help="The level of the interval.")
     ] = LEVEL,
@@ -70,8 +73,10 @@ def command(
     The smaller runs are those of its ladder: the same text and recipe; only the size differs."""
     if (chosen := next((one for one in AXES if one == axis), None)) is None:
         stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
-    if (path is None) == (at is None):
-        stop("Name an experiment, or say at which C with --at: one of the two.")
+    if path is None and at is None:
+        stop("Give an experiment, or a compute budget in FLOPs with --at.")
+    if path is not None and at is not None:
+        stop("Give an experiment or --at, not both.")
     if floor_error is not None and floor is None:
         stop("--floor-error needs a --floor.")
     if (seal or outcome) and path is None:

@@ -159,7 +159,8 @@ def test_a_seal_is_written_once_and_its_outcome_beside_it(folder: Path, store: S
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "Name an experiment, or say at which C"),
+        ([], "Give an experiment, or a compute budget in FLOPs with --at."),
+        (["experiments/small-run", "--at", "1e9"], "Give an experiment or --at, not both."),
         (["--at", "1e9", "--axis", "model_flop"], "did you mean"),
         (["--at", "1e9", "--points", "no-such-file"], "is not a file of runs"),
         (["--at", "1e9", "--seal", "seal.json"], "name the experiment"),
