@@ -144,6 +144,11 @@ class _Scale:
         return f"{at:%b} {at.day}" if wide > 4 * DAY else f"{at:%b} {at.day}, {at:%H:%M}"
 
 
+def beside(height: int) -> int:
+    """The height of a drawing that is as tall as a chart of so many pixels without its axes."""
+    return min(HEIGHT, height + TOP + BOTTOM + 24)
+
+
 def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
     look = f"c{mark.colour % COLOURS}" + (" faint" if mark.faint else "")
     if mark.kind == "dots":

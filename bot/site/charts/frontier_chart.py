@@ -1,11 +1,13 @@
 """The chart of quality against cost with the frontier: for a leaderboard, and for a track."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import altair as alt
 
+from bot.site.base import drawn
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import plain
@@ -28,8 +30,7 @@ def chart(
     name: str,
     title: str,
     script: str,
-    note: str,
-    height: int = 340,
+    height: int,
 ) -> Chart:
     """The quality of each row against its cost. `costs` are titles by name; the first is shown
     until the reader chooses another."""
@@ -80,6 +81,7 @@ def chart(
             f"{quality}, {metrics.better(metric)} is better",
             height,
             bool(edge),
+            len({one.tier for one in points}) > 1,
         ),
         data={"rows": columns(rows), "frontier": columns(edge)},
         script=script,
@@ -92,10 +94,12 @@ def chart(
         }
         | dict(costs)
         | {"mean": quality, "low": "Mean − SD", "high": "Mean + SD"},
-        drawing=_drawing(points, on, first, cost_title, quality),
+        drawing=replace(
+            _drawing(points, on, first, cost_title, quality), height=drawn.beside(height)
+        ),
         choices={"x": costs},
         logged=("x",),
-        note=f"The line is the Pareto frontier.{note} Hollow: one seed or missing runs.",
+        note="Line: Pareto frontier. Hollow: one seed or missing runs.",
     )
 
 
@@ -119,13 +123,15 @@ def _drawing(
 
 @cache
 def frontier_spec(
-    cost: str, title: str, quality: str, height: int, edged: bool
+    cost: str, title: str, quality: str, height: int, edged: bool, tiers: bool
 ) -> Mapping[str, Any]:
     """Rows with their spread and, if there is one, the frontier as steps with names, in
     Vega-Lite."""
     x = alt.X(f"{cost}:Q").title(title).scale(type="log", nice=False, padding=12)
     x = x.axis(labelExpr=COST, tickCount=5, labelOverlap=True)
     y = alt.Y("mean:Q").title(quality).scale(zero=False, padding=10)
+    y = y.axis(tickCount=max(height // 40, 3))
+    legend = alt.Legend(orient="top", offset=30) if tiers else None  # of one, it says nothing
     rows = alt.Chart(alt.NamedData("rows"))
     spread = rows.mark_rule(opacity=0.5, color=alt.expr("quiet")).encode(
         x=x, y=alt.Y("low:Q").scale(zero=False), y2="high:Q"
@@ -134,9 +140,9 @@ def frontier_spec(
     dots = rows.mark_point(size=45, strokeWidth=1.5, filled=False).encode(
         x=x,
         y=y,
-        color=alt.Color("tier:N").title(None).legend(orient="top", offset=30),
+        color=alt.Color("tier:N", title=None, legend=legend),
         fillOpacity=alt.when(certain).then(alt.value(0.85)).otherwise(alt.value(0)),
-        fill=alt.Fill("tier:N").title(None).legend(orient="top", offset=30),
+        fill=alt.Fill("tier:N", title=None, legend=legend),
         tooltip=[
             "arm:N",
             "experiment:N",

@@ -1,13 +1,14 @@
 """The chart of the rows of a leaderboard or a track by date, with the record as steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 import altair as alt
 
+from bot.site.base import drawn
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import plain
@@ -70,7 +71,7 @@ def chart(
         script=script,
         table="rows",
         columns={"day": "Ended", "name": "Row", "of": of, "value": title},
-        drawing=drawing(rows, line, title),
+        drawing=replace(drawing(rows, line, title), height=drawn.beside(height)),
         logs=(),
         note="The line is the record. Dots: all rows.",
     )
@@ -99,6 +100,7 @@ def drawing(rows: Sequence[Dated], line: Sequence[tuple[float, float, str]], tit
 def _spec(title: str, height: int, has_records: bool) -> Mapping[str, Any]:
     x = alt.X("at:T").title(None).scale(type="utc").axis(tickCount=5, grid=False)
     y = alt.Y("value:Q").title(title).scale(zero=False, padding=10)
+    y = y.axis(tickCount=max(height // 40, 3))
     rows = (
         alt.Chart(alt.NamedData("rows"))
         .mark_point(filled=True, size=22, opacity=0.4, color=alt.expr("quiet"))

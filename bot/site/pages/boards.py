@@ -1,7 +1,7 @@
 """The leaderboards: one page for each metric and text, with rows to sort, filter and compare."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -39,13 +39,14 @@ AGAIN = (
     "the lab ran the whole plan again n times, and the scores were the same within 1 %",
 )
 
-HEIGHT = 230  # pixels of a chart above the table
+HEIGHT = 130  # pixels of a chart above the table, without its axes
 COSTS = {  # of one run
     "flops": "Model FLOPs",
     "hardware_flops": "Hardware FLOPs",
     "tokens": "Tokens",
     "parameters": "Parameters",
 }
+NAMED = 4  # leaderboards in the list at the top; the others are folded
 
 
 def point(row: Row) -> Point:
@@ -183,7 +184,6 @@ class Board:
             title="Cost and quality",
             script=f"boards/{self.id}.chart.js",
             height=HEIGHT,
-            note="",
         )
 
     @cached_property
@@ -245,6 +245,7 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
             board=board,
             preview=board.preview if board else None,
             boards=boards,
+            named=named(boards, board),
             shown=SHOWN,
             whisker=whisker,
             status=status,
@@ -262,6 +263,12 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
         yield from board.preview.files(look)
         yield page(board.path, board)
     yield page("leaderboards.html", boards[0] if boards else None)
+
+
+def named(boards: Sequence[Board], here: Board | None) -> list[Board]:
+    """The leaderboards that a page of one names: the first ones of bits per byte, and itself."""
+    first = [one for one in boards if one.group.metric == BPB][:NAMED]
+    return [*first, *([here] if here and here not in first else [])]
 
 
 def _source(chart: Chart) -> str:

@@ -155,7 +155,6 @@ class Competition:
             [*map(_dated, records)],
             f"{RANKED_BY[self.track.kind]}, lower is better",
             name=f"{self.track.name}-records",
-            heading=f"Record over time: {self.track.title}",
             of="Author",
             script=f"speedrun/{self.track.name}.records.js",
             height=HEIGHT,
@@ -168,10 +167,9 @@ class Competition:
             [line.point for line in self.lines if line.summary],
             COSTS,
             name=f"{self.track.name}-cost",
-            title=f"Cost and quality: {self.track.title}",
+            title="Cost and quality",
             script=f"speedrun/{self.track.name}.chart.js",
-            note=" Hardware FLOPs are measured by the lab. Model FLOPs that own code reported "
-            "about itself are not shown.",
+            height=HEIGHT,
         )
 
 

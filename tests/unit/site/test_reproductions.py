@@ -120,7 +120,7 @@ def test_any_metric_with_a_direction_has_a_board_and_higher_may_be_better(
     page = Page(tmp_path / "site" / "boards" / f"{'a' * 12}-task-cloze-accuracy.html")
     assert "task/cloze/accuracy on stdlib" in page.text
     assert "Higher is better" in page.text
-    assert "1 other metric" in Page(tmp_path / "site" / "leaderboards.html").text
+    assert "1 more" in Page(tmp_path / "site" / "leaderboards.html").text
 
 
 def test_a_disqualified_score_is_named_with_its_reason_below_the_board(store, tmp_path):
