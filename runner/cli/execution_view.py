@@ -25,6 +25,7 @@ from runner.publish.step_summary import ended, ordered, status
 from runner.schema import data_report, step_graph
 from runner.schema.data_report import REPORT, DataReport
 from runner.schema.record import (
+    Cost,
     Evaluated,
     Execution,
     Lab,
@@ -144,7 +145,17 @@ def _facts(account: Account) -> Iterator[tuple[str, str]]:
     if result := account.result:
         yield "cost", "; ".join(_used(result, account.ends)) or "unknown"
         yield from (("lost", words.replace("`", "")) for words in lost_work.told(result.lost))
-    yield "planned", f"{between(*cost.seconds)} of training on {cost.device}"
+    yield "planned", _planned(cost)
+
+
+def _planned(cost: Cost) -> str:
+    """How long training should take."""
+    if not cost.runs:
+        return f"no training, on {cost.device}"
+    if cost.uncounted == cost.runs:
+        return f"not known (own code), on {cost.device}"
+    rest = f", and {many(cost.uncounted, 'run')} of own code" if cost.uncounted else ""
+    return f"{between(*cost.seconds)} of training on {cost.device}{rest}"
 
 
 def _used(result: Result, ends: Mapping[str, StepEnd]) -> Iterator[str]:

@@ -84,3 +84,24 @@ def test_a_plan_for_people_is_the_same_plan(plan: Plan) -> None:
 def test_a_plan_without_steps_keeps_its_order(plan: Plan) -> None:
     old = plan.model_copy(update={"steps": {}})
     assert list(steps_view.in_turn(old).arms) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("runs", "uncounted", "words"),
+    [
+        (4, 0, "40 s to 1 min 40 s of training on 1 × CPU, 2 cores"),
+        (4, 1, "40 s to 1 min 40 s of training on 1 × CPU, 2 cores, and 1 run of own code"),
+        (4, 4, "not known (own code), on 1 × CPU, 2 cores"),
+        (0, 0, "no training, on 1 × CPU, 2 cores"),
+    ],
+)
+def test_a_planned_time_is_said_only_where_it_is_known(
+    plan: Plan, tmp_path: Path, runs: int, uncounted: int, words: str
+) -> None:
+    cost = plan.cost.model_copy(update={"runs": runs, "uncounted": uncounted})
+    store = Store(tmp_path / "store")
+    execution = synthetic.execution(plan.model_copy(update={"cost": cost}))
+    synthetic.begin(store, execution)
+    shown = printed(execution_view.view(store, provenance.account(store, execution), {}))
+    planned = next(line for line in shown.splitlines() if line.strip().startswith("planned"))
+    assert planned.split("planned")[1].strip() == words
