@@ -16,7 +16,7 @@ from runner.lib.complaints import Complaints
 from runner.lib.problems import BadExperiment, Problem, Said, near, quoted
 from runner.schema import lab_config
 from runner.schema.devices import Kind, listed
-from runner.schema.record import EVERYTHING
+from runner.schema.record import EVERYTHING, Person
 
 FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 
@@ -60,6 +60,7 @@ class Allowance(Record):
     """What an agent may propose. It never approves anything, whatever its role is."""
 
     sponsor: Annotated[str, AfterValidator(_login)]  # the person who answers for it
+    id: int | None = None  # the account's number; None: whoever has the login
     kinds: tuple[str, ...] = ("cpu",)  # hardware that its proposals may ask for
     # Of all its proposals together, per calendar month (UTC), whoever approved them.
     device_hours_per_month: Hours
@@ -99,6 +100,11 @@ class Policy(Rules):
     def agent(self, login: str) -> Allowance | None:
         """What the agent with this login may propose; None if it is not an agent."""
         return next((of for name, of in self.agents.items() if _same(name, login)), None)
+
+    def allowance(self, who: Person) -> Allowance | None:
+        """The same for an account, which may have got an agent's login after the agent."""
+        allowed = self.agent(who.login)
+        return allowed if allowed and allowed.id in (None, who.id) else None
 
     def permits(self, command: Command, login: str, role: str) -> bool:
         """Whether a user with this role may give the command. An agent may give none."""

@@ -18,7 +18,7 @@ from runner.schema.record import Agent, Approval, Plan
 def _allowance(case: Case) -> Allowance | None:
     """What the policy gives the author of the pull request; None if that is not an agent."""
     pull = case.thread.pull()
-    return case.thread.policy().agent(pull.author.login) if pull and pull.author else None
+    return case.thread.policy().allowance(pull.author) if pull and pull.author else None
 
 
 def agent_kinds(case: Case) -> str | None:

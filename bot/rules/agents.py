@@ -41,7 +41,7 @@ def rules(thread: Thread) -> Iterator[Action]:
 def agent_of(thread: Thread) -> Agent | None:
     """The agent that opened the pull request, as the policy names it now; None if nobody did."""
     pull = thread.pull()
-    allowed = thread.policy().agent(pull.author.login) if pull and pull.author else None
+    allowed = thread.policy().allowance(pull.author) if pull and pull.author else None
     if pull is None or pull.author is None or allowed is None:
         return None
     return Agent(login=pull.author.login, id=pull.author.id, sponsor=allowed.sponsor)

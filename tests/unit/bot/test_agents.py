@@ -127,6 +127,14 @@ def test_code_that_models_and_task_files_write_needs_a_maintainer_and_the_plan_s
     assert "Python that models" not in plan_comment.plan(OF_MIRA)
 
 
+def test_whoever_gets_an_agents_login_later_is_not_this_agent() -> None:
+    named = {"mira": AGENTS["mira"].model_copy(update={"id": 31})}
+    assert decided(of_agent(agents=named)) is not None
+    other = {"mira": AGENTS["mira"].model_copy(update={"id": 32})}
+    assert agents.agent_of(of_agent(agents=other)) is None
+    assert decided(of_agent(agents=other)) is None
+
+
 @pytest.mark.parametrize("by", [0, 12])
 def test_a_commit_that_somebody_else_pushed_waits_for_a_maintainer(by: int) -> None:
     assert decided(of_agent(pushes=(Push(after(-60), HEAD, by=by),))) is None
