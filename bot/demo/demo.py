@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 from rich.console import Console
 from rich.text import Text
 
@@ -111,21 +112,19 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     )
     story.beat("The sandbox, the bot and a local Ray are running", lab.url())
 
-    issue = lab.ask(
-        "ada", "POST", "/issues", {"title": "Experiment: a higher learning rate", "body": _form()}
-    )["number"]
+    declared = (root / EXPERIMENT).read_text()
+    title = _title(declared)
+    issue = lab.ask("ada", "POST", "/issues", {"title": title, "body": _form()})["number"]
     story.wait(
         "Ada opens an issue with her predictions; the bot seals them",
         lambda: lab.said(issue, "### Sealed") and lab.label(issue) == "experiment: wishlist",
     )
     story.beat("The bot has sealed Ada's predictions", lab.said(issue, "### Sealed"))
 
-    first, _, rest = (root / EXPERIMENT).read_text().partition("\n")
+    first, _, rest = declared.partition("\n")
     declaration = f"{first}\npreregistration: {issue}\n{rest}{MORE}"
     words = f"Tests the predictions of #{issue}."
-    pull, head = _propose(
-        lab, "A higher learning rate", words, "warmer-start", {EXPERIMENT: declaration}
-    )
+    pull, head = _propose(lab, title, words, "warmer-start", {EXPERIMENT: declaration})
     story.wait(
         "Ada declares the experiment in a pull request; the bot makes a plan and runs nothing",
         lambda: (
@@ -189,7 +188,8 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     files = {
         f"{STEPS}/{path.name}": path.read_text() for path in folder.iterdir() if path.is_file()
     }
-    pull, head = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
+    title = _title(files[f"{STEPS}/experiment.yaml"])
+    pull, head = _propose(lab, title, "", "wide-or-deep", files)
     story.wait(
         "Ada declares an experiment with steps, two of them in her own Python",
         lambda: lab.said(pull, "### Plan 1"),
@@ -237,6 +237,11 @@ def _compared(place: Path) -> str | None:
             end = provenance.step_ends(store, execution)["compare"]
             return (store.local(end.folder) / "table.md").read_text()
     return None
+
+
+def _title(declaration: str) -> str:
+    """An experiment's title, which its issue and its pull request have, too."""
+    return str(yaml.safe_load(declaration)["title"])
 
 
 def _form() -> str:

@@ -45,7 +45,7 @@ class Experiment:
     @property
     def title(self) -> str:
         """Its title."""
-        return self.seal.title if self.seal else self.entries[0].plan.title
+        return self.seal.called if self.seal else self.entries[0].plan.title
 
     @property
     def by(self) -> record.Person | None:

@@ -25,6 +25,8 @@ class Agent(Person):
     sponsor: str  # login of the person who answers for it
 
 
+PREFIX = "Experiment: "  # of a title, as the issue form once had it
+
 _Arms = Annotated[tuple[str, ...], Field(max_length=prediction_forms.MOST_ARMS)]
 
 
@@ -77,6 +79,14 @@ class Preregistration(Record):
     def seal(self) -> str:
         """SHA-256 of the canonical form, author and time included."""
         return self.digest()
+
+    @property
+    def called(self) -> str:
+        """Its title without the prefix that the issue form once gave."""
+        title = self.title.removeprefix(PREFIX).strip()
+        if title in ("", self.title):
+            return self.title
+        return title[0].upper() + title[1:]
 
 
 class Edit(Record):

@@ -69,6 +69,30 @@ def test_a_sealed_question_that_nobody_took_up_has_a_page_and_no_verdict(store, 
     assert "experiments/7-3.html" in front.links
 
 
+def test_a_title_from_the_old_issue_form_loses_its_prefix(store, tmp_path):
+    synthetic.preregister(store, 3, title="Experiment: does weight decay matter?")
+    build(store, tmp_path / "site")
+    (person,) = (tmp_path / "site" / "people").glob("*.html")
+    for path in ("experiments/7-3.html", "experiments.html", person):
+        text = Page(tmp_path / "site" / path).text
+        assert "Does weight decay matter?" in text, path
+        assert "Experiment: " not in text, path
+
+
+@pytest.mark.parametrize(
+    ("title", "called"),
+    [
+        ("Experiment: is it better?", "Is it better?"),
+        ("Is it better?", "Is it better?"),
+        ("experiment with rates", "experiment with rates"),
+        ("Experiment: ", "Experiment: "),
+    ],
+)
+def test_a_seal_is_called_by_its_title_and_keeps_it(store, title, called):
+    seal = synthetic.preregister(store, 3, title=title)
+    assert (seal.called, seal.title) == (called, title)
+
+
 def test_a_run_that_is_not_the_sealed_design_is_listed_and_decides_nothing(store, tmp_path):
     asked(store, "< -0.05")
     plan = synthetic.plan(
@@ -95,7 +119,7 @@ def test_without_a_preregistration_an_experiment_is_its_folder(store, tmp_path):
     text = Page(path).text
     assert "not preregistered" in text
     assert "2 executions" in text
-    assert "there are scores but no verdict" in text
+    assert "Nobody predicted the result, so there is no verdict" in text
 
 
 def test_a_page_of_an_experiment_is_drawn_again_only_when_something_happened_in_it(store, tmp_path):
