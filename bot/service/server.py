@@ -6,11 +6,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from bot.controller.lab_files import LabFiles
 from bot.inbox import webhook
@@ -27,6 +30,7 @@ from runner.lib import redact
 from runner.publish import hub, signing, wandb_live
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LEVEL = 6  # of gzip: level 9 takes longer and saves next to nothing
 ENDS_WITHIN = 10  # seconds for current answers; then the lease must be released
 
 log = logging.getLogger("regatta.serve")
@@ -99,8 +103,13 @@ def create_app(settings: Settings) -> FastAPI:
     shown = look(github.name, host, signs=bool(key), live=True, address=address)
     shown = shown.at(github.name)
     app.include_router(live.routes(live.Live(store, shown)))
-    app.mount("/", StaticFiles(directory=pages, html=True))
+    app.mount("/", files(pages))
     return app
+
+
+def files(folder: Path) -> ASGIApp:
+    """The site's files, compressed for those who can read that. Other answers stay as they are."""
+    return GZipMiddleware(StaticFiles(directory=folder, html=True), compresslevel=LEVEL)
 
 
 def public(address: str) -> str:

@@ -1,4 +1,4 @@
-"""Health, readiness and figures."""
+"""Health, readiness, figures, and how the site is served."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client import generate_latest
 
-from bot.service import health
+from bot.service import health, server
 from bot.service.health import Loop
 from bot.telemetry import metrics
 from runner.store.backends import StoreFault
@@ -81,6 +81,24 @@ def test_a_bot_whose_disk_is_full_is_not_ready_until_it_is_not(
 
 def _no_space(*_: object) -> bool:
     raise StoreFault("No space left on device")
+
+
+def test_the_site_is_compressed_for_those_who_can_read_it(tmp_path: Path) -> None:
+    script = "const charts = 1;\n" * 50_000
+    (tmp_path / "vega.js").write_text(script)
+    (tmp_path / "small.txt").write_text("small")
+    client = TestClient(server.files(tmp_path))
+    packed = client.get("/vega.js", headers={"Accept-Encoding": "gzip"})
+    assert (packed.headers["content-encoding"], packed.text) == ("gzip", script)
+    assert packed.headers["vary"] == "Accept-Encoding"
+    plain = client.get("/vega.js", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == script.encode()
+    part = client.get("/vega.js", headers={"Accept-Encoding": "gzip", "Range": "bytes=6-11"})
+    assert (part.status_code, part.content) == (206, b"charts")
+    again = {"Accept-Encoding": "gzip", "If-None-Match": packed.headers["etag"]}
+    assert client.get("/vega.js", headers=again).status_code == 304
+    assert "content-encoding" not in client.get("/small.txt").headers
 
 
 def test_an_unsigned_event_name_creates_no_metric() -> None:
