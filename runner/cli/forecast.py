@@ -17,7 +17,7 @@ from runner.analysis.forecast import LEVEL, Design, Forecast, Point, Refusal
 from runner.cli import options
 from runner.cli.ending import DONE, FAILED, print_json, stop
 from runner.cli.options import AsJson, TheJobs, TheStore
-from runner.history import execution_index, provenance
+from runner.history import provenance
 from runner.lib import base_record
 from runner.lib.problems import near
 from runner.planning import planner
@@ -112,7 +112,7 @@ def command(
 def points_in(store: Store) -> Iterator[Point]:
     """Every run in a store that the lab has scored, oldest execution first."""
     for execution in sorted(provenance.executions(store), key=lambda one: (one.at, one.id)):
-        yield from forecasting.points_of(execution, execution_index.runs_of(store, execution))
+        yield from forecasting.points_of(execution, provenance.runs_of(store, execution))
 
 
 def _said(

@@ -5,7 +5,6 @@ Each execution is read once, and only the relevant ones completely; their runs o
 ended.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -29,11 +28,10 @@ from runner.analysis.speedrun_position import Position
 from runner.analysis.speedrun_ranking import Row
 from runner.analysis.which_runs_count import Outcome, Registration
 from runner.history import overhead, own_modules
-from runner.lib.untrusted_files import printable
+from runner.history.provenance import runs_of
 from runner.schema import record
 from runner.schema.metrics import BPB
 from runner.schema.record import (
-    BadRecord,
     Edit,
     Ending,
     Execution,
@@ -46,7 +44,6 @@ from runner.schema.record import (
 )
 from runner.store.store import Store
 
-log = logging.getLogger("regatta.past")
 MAX_SEEN = 100  # executions in the estimate of the spread, the newest
 Ladder = tuple[str, int, str]  # `forecast.Design.ladder`
 Scored = tuple[Point, TrainConfig]  # a run with a figure, and how it was trained
@@ -270,18 +267,3 @@ class Past:
         if result is None or execution is None:
             return None
         return execution, runs_of(self._store, execution) if result.state in states else []
-
-
-def runs_of(store: Store, execution: Execution) -> list[Run]:
-    """The recorded runs of an execution, in the plan's order. A run with an unreadable record has
-    no figure. Raises StoreError."""
-    found = []
-    for arm, seed in execution.plan.runs():
-        path = f"runs/{execution.id}.{record.run_name(arm, seed)}"
-        try:
-            run = record.read(store, path, Run)
-        except BadRecord as error:
-            log.warning("%s", printable(str(error)))
-            continue
-        found += [run] if run else []
-    return found

@@ -2,6 +2,7 @@
 again; the differences of two graphs; and all records of an execution. Reads the store and changes
 nothing."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from pathlib import Path
 
 from runner.analysis import run_comparison
 from runner.history import step_runs
-from runner.history.execution_index import runs_of
+from runner.lib.untrusted_files import printable
 from runner.schema import record, step_graph
 from runner.schema.metrics import BPB, Measured
 from runner.schema.record import (
+    BadRecord,
     Evaluated,
     Execution,
     Lab,
@@ -29,6 +31,8 @@ from runner.spec import measured
 from runner.store import artifacts
 from runner.store.scratch_paths import LOG, SCRATCH
 from runner.store.store import Store
+
+log = logging.getLogger("regatta.past")
 
 
 def standing(
@@ -194,6 +198,21 @@ def account(store: Store, execution: Execution) -> Account:
         files=files,
         unread=unread,
     )
+
+
+def runs_of(store: Store, execution: Execution) -> list[Run]:
+    """The recorded runs of an execution, in the plan's order. A run with an unreadable record has
+    no figure. Raises StoreError."""
+    found = []
+    for arm, seed in execution.plan.runs():
+        path = f"runs/{execution.id}.{record.run_name(arm, seed)}"
+        try:
+            run = record.read(store, path, Run)
+        except BadRecord as error:
+            log.warning("%s", printable(str(error)))
+            continue
+        found += [run] if run else []
+    return found
 
 
 # ── Two of them ──────────────────────────────────────────────────────────────────────────────
