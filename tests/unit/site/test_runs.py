@@ -41,6 +41,16 @@ def test_a_runs_page_tells_how_to_do_it_again(store, entry, tmp_path):
     assert "learning_rate 0.003" in page.text
 
 
+def test_a_run_of_the_sandbox_gives_no_command_that_fails(store, entry, tmp_path):
+    build(store, tmp_path / "site", repository_url="http://127.0.0.1:8080")
+    page = Page(tmp_path / "site" / "runs" / f"{entry.names[0]}.html")
+    assert "make .venv/ready and . .venv/bin/activate" in page.text
+    assert "git clone" not in page.text
+    assert f"regatta run {entry.plan.experiment}" in page.text
+    assert f"The files are at commit {entry.execution.origin.commit[:12]}" in page.text
+    assert f"/reproduce {entry.execution.id}" in page.text
+
+
 def test_a_runs_page_shows_what_it_was_made_of_as_a_picture_and_as_a_list(entry):
     nodes = provenance_drawn.of_run(entry, entry.runs[0])
     assert list(nodes) == ["tokenize", "train/fast,seed=0", "evaluate"]
