@@ -6,6 +6,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from bot.site.base.files import made_from
 from runner.analysis import search_statistics
 from runner.lib import format, yaml_lines
 from runner.schema import record
@@ -45,6 +46,12 @@ class Search:
     end: SearchEnd | None
 
     @cached_property
+    def told(self) -> str:
+        """A digest of everything here."""
+        ended = [self.end.digest()] if self.end else []
+        return made_from(*(trial.digest() for trial in self.trials), *ended)
+
+    @cached_property
     def tried(self) -> list[Tried]:
         """Its trials, the baseline first."""
         weighed = {one.n: one for one in self.end.weighed} if self.end else {}
@@ -53,6 +60,12 @@ class Search:
             Tried(one, weighed.get(one.n), sign, _differs(base, _flat(one.declaration)))
             for one in self.trials
         ]
+
+    @property
+    def executions(self) -> set[str]:
+        """Those of its trials, and of the comparison at its end."""
+        compared = self.end.compared.executions if self.end and self.end.compared else ()
+        return {one.execution for one in self.trials if one.execution} | {*compared}
 
     @property
     def finding(self) -> str | None:

@@ -21,6 +21,8 @@ from bot.site.facts.entries import Entry, whole
 from bot.site.facts.lab import Lab, read_lab
 from bot.site.facts.memory import Memory
 from bot.site.facts.people import members as people_of
+from bot.site.facts.searches import Search
+from bot.site.facts.searches import searches as searches_of
 from bot.site.pages import (
     boards,
     delphi,
@@ -46,6 +48,7 @@ from runner.analysis.speedrun_ranking import Row
 from runner.lib.canonical_json import to_json
 from runner.publish import signing
 from runner.publish.signing import Key
+from runner.schema.record import BadRecord
 from runner.schema.tracks import Track
 from runner.store.store import Store
 
@@ -165,6 +168,14 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     asked = cache(lambda: experiments.experiments(facts))
     known = cache(lambda: people_of(facts))
     ranked = cache(lambda: [boards.Board(group, facts) for group in facts.groups])
+    searched = cache(lambda: searches_of(store))
+
+    def told_of() -> Sequence[Search]:
+        try:
+            return searched()
+        except BadRecord:  # `searches.html` says it
+            return ()
+
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
@@ -191,7 +202,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     yield from listed("experiments", lambda: experiments.files(asked(), facts, these))
     yield from listed("experiments.html", lambda: experiment_index.files(asked(), facts, these))
     yield from listed("people.html", lambda: members.files(known(), facts, these))
-    yield from listed("searches.html", lambda: searches.files(this, store))
+    yield from listed("searches.html", lambda: searches.files(searched(), this))
     yield from listed("compare.html", lambda: runs.comparison(facts, these))
     yield from listed("forecasts.html", lambda: forecast_page.files(known(), facts, these))
     yield from listed("speedrun.html", lambda: speedruns.files(facts, these, store))
@@ -200,4 +211,4 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     yield from listed("api/index.html", lambda: programs.files(this))
     yield from listed("leaderboards.html", lambda: boards.files(ranked(), facts, these))
     yield from listed("feed.xml", lambda: feed.files(ranked(), facts, these))
-    yield from listed("index.html", lambda: front.files(ranked(), facts, these))
+    yield from listed("index.html", lambda: front.files(ranked(), facts, these, told_of()))

@@ -4,6 +4,7 @@ to take part."""
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import PurePosixPath
 
 from bot.model.policy_file import FORM_PATH
@@ -12,9 +13,10 @@ from bot.site.base.files import File, made_from
 from bot.site.facts.entries import Entry
 from bot.site.facts.frontier import Broken
 from bot.site.facts.lab import Lab
+from bot.site.facts.searches import Search
 from bot.site.pages.boards import Board
 from bot.site.pages.executions import strip
-from bot.site.pages.headlines import Headline, headline
+from bot.site.pages.headlines import Headline, headline, of_search
 from bot.site.pages.preview import Line, Preview
 from bot.site.pages.templating import MARKS, Look
 from runner.lib.format import many
@@ -28,20 +30,29 @@ SPARK = 190  # pixels
 
 @dataclass(frozen=True)
 class Finding:
-    """What an execution found."""
+    """What an execution or a search found; `entry` is the execution, or the search's baseline."""
 
+    at: datetime
     entry: Entry
     said: Headline
+    page: str
+
+    @property
+    def title(self) -> str:
+        """The question."""
+        return self.entry.seal.title if self.entry.seal else self.entry.plan.title
 
 
-def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
+def files(
+    boards: Sequence[Board], facts: Lab, look: Look, searches: Sequence[Search] = ()
+) -> Iterator[File]:
     """`index.html` and its picture."""
     preview = pictured(facts, boards)
     yield from preview.files(look)
     yield look.page(
         "index.html",
         "index.html",
-        made_from(look.told, facts.told),
+        made_from(look.told, facts.told, *(one.told for one in searches)),
         facts=facts,
         preview=preview,
         boards=[board for board in boards if board.group.metric == BPB],
@@ -49,7 +60,7 @@ def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
         best=BEST,
         so_far=so_far(facts),
         form=PurePosixPath(FORM_PATH).name,
-        findings=found(facts)[: FOUND + 1],
+        findings=found(facts, searches),
         strip=strip,
         spark=spark,
     )
@@ -71,23 +82,37 @@ def so_far(facts: Lab) -> list[tuple[str, str]]:
     return [(f"{n:,}", words) for n, words in told if n]
 
 
-def found(facts: Lab) -> list[Finding]:
-    """What ended with a finding, the newest first; without verdicts that do not count, and without
-    re-runs."""
-    ended = [
-        (entry.result.at, entry)
-        for entry in facts.entries
+def found(facts: Lab, searches: Sequence[Search] = ()) -> list[Finding]:
+    """The last finding of each question, the newest first; without verdicts that do not count, and
+    without re-runs. A search tells what it found in place of its trials."""
+    trials = {name for one in searches for name in one.executions}
+    known = {entry.execution.id: entry for entry in facts.entries}
+    ended: list[tuple[datetime, Entry, Search | None]] = [
+        (entry.result.at, entry, None)
+        for name, entry in known.items()
         if entry.result and entry.result.state == "done"
-        if entry.execution.id not in facts.originals
+        if name not in facts.originals and name not in trials
     ]
-    ended.sort(key=lambda pair: pair[0], reverse=True)
-    several = []
-    for _, entry in ended:
-        if (why := facts.why_not(entry)) is None and (said := headline(entry, why)):
-            several.append(Finding(entry, said))
+    ended += [
+        (one.end.at, known[one.trials[0].execution], one)
+        for one in searches
+        if one.end and one.trials[0].execution in known
+    ]
+    ended.sort(key=lambda each: each[0], reverse=True)
+    several: dict[str, Finding] = {}
+    for at, entry, search in ended:
+        if entry.question in several or facts.why_not(entry) is not None:
+            continue
+        if said := of_search(search) if search else headline(entry):
+            of = (
+                f"searches.html#{search.terms.id}"
+                if search
+                else f"experiments/{entry.question}.html"
+            )
+            several[entry.question] = Finding(at, entry, said, of)
         if len(several) > FOUND:
             break
-    return several
+    return list(several.values())
 
 
 def spark(board: Board) -> Drawing:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from bot.site.facts.entries import Entry
-from runner.analysis import findings
-from runner.lib.format import many
+from bot.site.facts.searches import Search
+from runner.analysis import answer
 from runner.schema import record
 from runner.schema.prediction_forms import Part
 
@@ -21,24 +21,25 @@ class Headline:
 
 
 def main_verdict(entry: Entry) -> record.Verdict | None:
-    """The verdict that a headline is about: the first one with a figure."""
-    judged = entry.result.verdicts if entry.result else ()
-    figured = (one for one in judged if one.interval is not None)
-    return next(figured, judged[0] if judged else None)
+    """The verdict that a headline is about."""
+    return answer.first_of(entry.result) if entry.result else None
 
 
 def headline(entry: Entry, why_not: str | None = None) -> Headline | None:
-    """The first verdict with a figure, otherwise the best arm; None without any score."""
+    """The sentence that the thread and the terminal say of it; None while it runs, and without a
+    verdict where no run was scored."""
     verdict, result = main_verdict(entry), entry.result
-    if verdict and result:
-        parts = findings.found(verdict) or [("", verdict.why)]
-        more = len(result.verdicts) - 1
-        return Headline(tuple(parts), verdict.outcome, verdict, more, why_not or "")
-    scored = [(one.mean, arm) for arm, one in entry.summaries.items() if one.mean is not None]
-    if not scored or result is None:
+    if result is None or not (verdict or (result.state == "done" and entry.has_figures)):
         return None
-    _, best = min(scored)
-    summary = entry.summaries[best]
-    parts = [("arm", best), ("", " scores "), ("figure", f"{summary} bits per byte")]
-    others = f", the best of {len(scored)} arms" if len(scored) > 1 else ""
-    return Headline((*parts, ("", f"{others} ({many(summary.n, 'seed')})")))
+    parts = tuple(answer.of(entry.plan, entry.runs, result))
+    if verdict is None:
+        return Headline(parts)
+    return Headline(parts, verdict.outcome, verdict, len(result.verdicts) - 1, why_not or "")
+
+
+def of_search(search: Search) -> Headline | None:
+    """What the comparison with fresh seeds found; None while it runs."""
+    if search.finding is None:
+        return None
+    words = search.finding.removeprefix("Found: ").removesuffix(".")
+    return Headline((("", words[:1].upper() + words[1:]),))

@@ -1,21 +1,17 @@
 """The page of searches, and its JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bot.site.base.files import File, made_from
-from bot.site.facts.searches import Search, searches
+from bot.site.facts.searches import Search
 from bot.site.pages.templating import Look
 from runner.lib.canonical_json import to_json
-from runner.store.store import Store
 
 
-def files(look: Look, store: Store) -> Iterator[File]:
+def files(every: Sequence[Search], look: Look) -> Iterator[File]:
     """`searches.html` and `api/searches.json`."""
-    every = searches(store)
-    ends = (one.end.digest() for one in every if one.end)
-    trials = (trial.digest() for one in every for trial in one.trials)
-    made = made_from(look.told, *ends, *trials)
+    made = made_from(look.told, *(one.told for one in every))
     yield File("api/searches.json", lambda: to_json([_twin(one) for one in every]), made)
     yield look.page("searches.html", "searches.html", made, searches=every)
 

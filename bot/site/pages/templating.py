@@ -17,7 +17,7 @@ from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, people, sealed
 from bot.site.facts.entries import Entry
 from bot.site.pages.citation import bibtex
-from runner.analysis import estimates, findings, score_table, verdicts
+from runner.analysis import answer, estimates, findings, score_table, verdicts
 from runner.history import lost_work
 from runner.lib import format
 from runner.planning import mesh_words
@@ -127,6 +127,7 @@ def _templates(
         person=person,
         foretold=bool(sealed.sealed_ones()),
         parts=prediction_forms.parts,
+        answer=answer.of,
         finding=findings.found,
         expectation=findings.predicted,
         thread=thread,

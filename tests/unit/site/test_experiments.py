@@ -119,7 +119,7 @@ def test_without_a_preregistration_an_experiment_is_its_folder(store, tmp_path):
     text = Page(path).text
     assert "not preregistered" in text
     assert "2 executions" in text
-    assert "Nobody predicted the result, so there is no verdict" in text
+    assert "there are scores but no verdict" in text
 
 
 def test_a_page_of_an_experiment_is_drawn_again_only_when_something_happened_in_it(store, tmp_path):

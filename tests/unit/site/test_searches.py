@@ -88,3 +88,24 @@ def test_a_search_is_kept_with_all_of_its_executions(store: Store, tmp_path: Pat
     path.write_text("{}")
     with pytest.raises(StoreError, match="other bytes"):
         kept_records.copy_search(store, found.terms.id, tmp_path / "kept")
+
+
+def test_the_front_page_tells_what_a_search_found_in_place_of_its_trials(
+    store: Store, tmp_path: Path
+) -> None:
+    build(store, tmp_path / "site")
+    page = Page(tmp_path / "site/index.html")
+    assert "Found last 2026-01-01 With 3 fresh seeds, trial 1 is better than the base" in page.text
+    (found,) = facts.searches(store)
+    assert f"searches.html#{found.terms.id}" in page.links
+    assert "Before that" not in page.text
+
+
+def test_a_search_that_cannot_be_read_keeps_the_front_page(store: Store, tmp_path: Path) -> None:
+    (found,) = facts.searches(store)
+    path = store.root / f"records/searches/{found.terms.id}/1.json"
+    path.chmod(0o644)
+    path.write_text("{}")
+    built = build(Store(store.root), tmp_path / "site")
+    assert set(built.left_out) == {"searches.html"}
+    assert "Found last" in Page(tmp_path / "site/index.html").text
