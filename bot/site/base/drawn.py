@@ -21,7 +21,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40
 SMALLEST = 1e-300  # between the ends of an axis; less cannot be divided
 MAX_POINTS = 240  # points of a line; more are invisible at this width
 COLOURS = 7
-LETTER = 6.5  # pixels of a letter of a name, about
+LETTER, LINE = 8.0, 16  # pixels of a letter of a name, about, and of its height
 HOUR, DAY = 3600, 86_400  # seconds
 TIMES = (60, 600, HOUR, 3 * HOUR, 12 * HOUR, *(n * DAY for n in (1, 2, 7, 14, 30, 91, 182, 365)))
 
@@ -81,7 +81,7 @@ class Drawing:
             anchor = "end" if x(value) > WIDTH - RIGHT - 30 else "middle"
             yield _text(x(value), self.height - BOTTOM + 17, x.words(value), anchor)
         yield f'<path class="axis" d="M{LEFT} {self.height - BOTTOM}H{WIDTH - RIGHT}"/>'
-        yield _text(LEFT - 7, 12, self.y.title, "start")
+        yield _text(2, 12, self.y.title, "start")
         yield _text((LEFT + WIDTH - RIGHT) / 2, self.height - 6, self.x.title, "middle")
         for mark in shown:
             yield from _mark(mark, x, y)
@@ -172,13 +172,14 @@ def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
             points = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))]
             points += [(mark.points[-1][0], mark.points[-1][1])]
         yield f'<path class="line {look}" d="{_line(points, x, y)}"/>'
-    taken = -math.inf
-    for point, name in sorted(zip(mark.points, mark.names, strict=False)):
+    taken: list[tuple[float, float, float]] = []  # left, right, up
+    for point, name in sorted(zip(mark.points, mark.names, strict=False), reverse=True):
         at, up = x(point[0]), y(point[1])
         left = min(at + 6, WIDTH - RIGHT - LETTER * len(name))
-        if name and left > taken:
+        right = left + LETTER * len(name)
+        if name and not any(left < b and a < right and abs(up - c) < LINE for a, b, c in taken):
             yield _text(left, up - 6, name, "start", "name")
-            taken = left + LETTER * len(name)
+            taken.append((left, right, up))
     if mark.name:
         last = mark.points[-1]
         yield _text(x(last[0]) - 4, y(last[1]) - 7, mark.name, "end", look + " name")

@@ -204,6 +204,16 @@ def _spec(thin: str, bold: str, *, legend: int | None) -> Mapping[str, Any]:
     return plain(layers)
 
 
+# How names stand beside points; the page decides which have room, and which are `turned`.
+NAMES: Mapping[str, Any] = {
+    "align": alt.expr("datum.turned ? 'right' : 'left'"),
+    "dx": alt.expr("datum.turned ? -4 : 4"),
+    "fontSize": 11,
+    "limit": 110,
+    "color": alt.expr("ink"),
+}
+
+
 def plain(chart: Any) -> Mapping[str, Any]:
     """An Altair chart as Vega-Lite without style, which the page sets."""
     found = dict(chart.to_dict())

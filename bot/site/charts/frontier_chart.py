@@ -10,7 +10,7 @@ import altair as alt
 from bot.site.base import drawn
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.charts.curves import plain
+from bot.site.charts.curves import NAMES, plain
 from bot.site.facts.frontier import Point
 from runner.schema import metrics
 from runner.schema.metrics import BPB
@@ -157,8 +157,6 @@ def frontier_spec(
     edge = of_edge.mark_line(
         interpolate="step-after", strokeWidth=2, color=alt.expr("second"), invalid="filter"
     )
-    names = of_edge.mark_text(
-        align="left", baseline="top", dx=4, dy=4, fontSize=11, limit=110, color=alt.expr("ink")
-    ).encode(text="name:N")
+    names = of_edge.mark_text(**NAMES, baseline="top", dy=4).encode(text="name:N")
     layers = [spread, edge, dots, names] if edged else [spread, dots]
     return plain(alt.layer(*layers, height=height, width="container"))

@@ -155,6 +155,7 @@ class Competition:
             [*map(_dated, records)],
             f"{RANKED_BY[self.track.kind]}, lower is better",
             name=f"{self.track.name}-records",
+            heading=f"Record over time, {self.track.name}",
             of="Author",
             script=f"speedrun/{self.track.name}.records.js",
             height=HEIGHT,
@@ -167,7 +168,7 @@ class Competition:
             [line.point for line in self.lines if line.summary],
             COSTS,
             name=f"{self.track.name}-cost",
-            title="Cost and quality",
+            title=f"Cost and quality, {self.track.name}",
             script=f"speedrun/{self.track.name}.chart.js",
             height=HEIGHT,
         )

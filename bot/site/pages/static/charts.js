@@ -99,6 +99,31 @@
     }
     return found;
   };
+  // A name is written where it covers none that is written already, the last point's first. Near
+  // the right edge it stands left of its point.
+  const LETTER = 6, LINE = 12, EDGES = 55; // pixels of a name, and beside the picture
+  const thin = (spec, width) => {
+    const names = spec.layer?.find((one) => one.mark.type === "text");
+    if (!names) return;
+    const at = (channel, size) => {
+      const shown = spec.layer.filter((one) => one.encoding[channel]);
+      const log = names.encoding[channel].scale?.type === "log", turn = log ? Math.log : Number;
+      const all = shown.flatMap((one) => spec.datasets[one.data.name].map((row) => row[one.encoding[channel].field]));
+      const values = all.filter((value) => value !== null && (!log || value > 0)).map(turn);
+      const low = values.reduce((a, b) => Math.min(a, b), Infinity);
+      const high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+      return (row) => (size * (turn(row[names.encoding[channel].field]) - low)) / (high - low || 1);
+    };
+    const x = at("x", width), y = at("y", spec.height), taken = [];
+    const rows = spec.datasets[names.data.name].filter((row) => row.name && row[names.encoding.x.field] !== null);
+    for (const row of rows.sort((a, b) => x(b) - x(a))) {
+      const long = Math.min(LETTER * row.name.length, names.mark.limit);
+      row.turned = x(row) + long > width;
+      const left = x(row) - (row.turned ? long : 0), up = y(row);
+      if (taken.some((one) => left < one.left + one.long && one.left < left + long && Math.abs(up - one.up) < LINE)) row.name = "";
+      else taken.push({ left, long, up });
+    }
+  };
   // Every encoding of a description, layers within layers included.
   const encodings = function* (spec) {
     if (spec.encoding) yield spec.encoding;
@@ -133,6 +158,7 @@
         spec.datasets[name] = found.filter((row) => [...fields].every((f) => !(row[f] <= 0)));
       }
     }
+    thin(spec, figure.querySelector(".plot").clientWidth - EDGES);
     // Colours of the theme, by which a description may call its marks.
     const named = { ink: "ink", quiet: "quiet", first: "c0", second: "c1" };
     const params = Object.entries(named).map(([name, of]) => ({ name, value: colour(of) }));
