@@ -98,6 +98,15 @@ def build(
             help="The address with which links to threads begin, such as https://github.com."
         ),
     ] = "https://github.com",
+    repository: Annotated[
+        str,
+        typer.Option(
+            metavar="OWNER/NAME",
+            envvar=["REGATTA_REPOSITORY", "GITHUB_REPOSITORY"],
+            help="The lab's repository, to which each page links. Needed where the store's own "
+            "executions name none or several.",
+        ),
+    ] = "",
     key: Annotated[
         Path | None, typer.Option(help="The lab's signing key (`regatta key new`).")
     ] = None,
@@ -139,6 +148,7 @@ def build(
             out,
             lab=lab,
             repository_url=repository_url,
+            repository=repository,
             key=signs,
             address=address,
             tracks=lab_config.find(Path()).tracks,

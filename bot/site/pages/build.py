@@ -7,6 +7,7 @@ file:// and below any path.
 
 import gc
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,6 +55,7 @@ from runner.store.store import Store
 
 log = logging.getLogger("regatta.site")
 OWN = ("runs/", "executions/", "data/")  # pages of one execution
+REPOSITORY = r"[\w.-]+/[\w.-]+"
 SELDOM = 100_000  # new objects between two garbage collections
 
 
@@ -75,6 +77,7 @@ def build(
     *,
     lab: str = "Regatta",
     repository_url: str | None = None,
+    repository: str = "",
     key: Key | None = None,
     live: bool = False,
     remembered: Memory | None = None,
@@ -85,20 +88,24 @@ def build(
     """Make the folder `out` contain the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
-    issues and pull requests without links. `live`: the bot serves the pages, with current
-    executions at `/live/`. `address`: the site's public URL; preview images need it, so without it
-    none are drawn. `tracks`: the lab's (None: the defaults). `others`: rows of speedruns that the
-    store has not. Callers that build often pass the same
-    memory of `out` each time. What cannot be read or drawn is left out; its place and the log say
+    issues and pull requests without links. `repository`: the lab's (`owner/name`), for links to it
+    where the store's own executions name none or several. `live`: the bot serves the pages, with
+    current executions at `/live/`. `address`: the site's public URL; preview images need it, so
+    without it none are drawn. `tracks`: the lab's (None: the defaults). `others`: rows of speedruns
+    that the store has not. Callers that build often pass the same memory of `out` each time. What
+    cannot be read or drawn is left out; its place and the log say
     so. Raises SiteError if `out` contains something that is no site or `address` is invalid, and
     errors that make the store unreadable.
     """
     out = out.resolve()
     _check(out, repository_url, address or None)
+    if repository and not re.fullmatch(REPOSITORY, repository):
+        raise SiteError(f"{repository!r} is no repository; write owner/name.")
     with _seldom_collected():
         remembered = remembered or Memory(out)
         key = signing.in_force(store, key)
         shown = look(lab, repository_url, signs=bool(key), live=live, address=address)
+        shown = shown.at(repository)
         every = read_lab(store, remembered, tracks, others)
         facts, done = _put(every, lambda some: files(some, store, shown, key), remembered, out)
         remembered.keep()

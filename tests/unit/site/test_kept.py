@@ -80,6 +80,32 @@ def test_without_a_store_the_site_shows_what_is_kept(here: Path) -> None:
     assert not (here / "nowhere").exists()
 
 
+def test_a_site_of_kept_records_links_the_repository_that_it_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REGATTA_REPOSITORY", "GITHUB_REPOSITORY"):
+        monkeypatch.delenv(name, raising=False)
+    ask(*KEEP)
+    kept = ("site", "build", "--store", "nowhere", "--out", "site")
+
+    def front() -> str:
+        return (here / "site/index.html").read_text()
+
+    ask(*kept)
+    assert "Ask a question" not in front()
+    ask(*kept, "--repository", "our/lab")
+    assert 'href="https://github.com/our/lab">Repository</a>' in front()
+    monkeypatch.setenv("GITHUB_REPOSITORY", "their/fork")  # as GitHub Actions sets it
+    ask(*kept)
+    assert "https://github.com/their/fork/issues/new?template=" in front()
+    monkeypatch.setenv("REGATTA_REPOSITORY", "our/lab")
+    ask(*kept)
+    assert "https://github.com/our/lab/issues/new?template=" in front()
+    ask("site", "build", "--store", "ours", "--out", "site", "--repository", "another/lab")
+    assert "another/lab" not in front(), "the records name one"
+    assert "write owner/name" in refused(*kept, "--repository", "https://github.com/our/lab")
+
+
 def test_keeping_twice_changes_nothing_and_another_file_is_never_replaced(here: Path) -> None:
     assert ask(*KEEP) == ask(*KEEP)
     result = here / BESIDE / f"records/executions/{ID}/result.json"
