@@ -40,7 +40,7 @@ class Finding:
     @property
     def title(self) -> str:
         """The question."""
-        return self.entry.seal.title if self.entry.seal else self.entry.plan.title
+        return self.entry.seal.called if self.entry.seal else self.entry.plan.title
 
 
 def files(

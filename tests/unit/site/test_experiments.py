@@ -73,7 +73,7 @@ def test_a_title_from_the_old_issue_form_loses_its_prefix(store, tmp_path):
     synthetic.preregister(store, 3, title="Experiment: does weight decay matter?")
     build(store, tmp_path / "site")
     (person,) = (tmp_path / "site" / "people").glob("*.html")
-    for path in ("experiments/7-3.html", "experiments.html", person):
+    for path in ("experiments/7-3.html", "experiments.html", "index.html", person):
         text = Page(tmp_path / "site" / path).text
         assert "Does weight decay matter?" in text, path
         assert "Experiment: " not in text, path
