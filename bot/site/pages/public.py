@@ -128,7 +128,6 @@ def _audit(look: Look) -> str:
         rows=len(public_boards.rows()),
         impossible=[finding for finding in findings if finding.kind == "impossible"],
         odd=[finding for finding in findings if finding.kind == "odd"],
-        rules=speedrun_file.RULES,
     )
 
 
