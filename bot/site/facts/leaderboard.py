@@ -69,8 +69,8 @@ class Row:
 
     @property
     def place(self) -> str:
-        """Its rank as text: `2`, `=2` if others share it, `–` for none."""
-        return "–" if self.rank is None else f"{'=' if self.tied > 1 else ''}{self.rank}"
+        """Its rank as text: `2`, `2 tied` if others share it, `–` for none."""
+        return "–" if self.rank is None else f"{self.rank}{' tied' if self.tied > 1 else ''}"
 
     @property
     def ended(self) -> datetime:
@@ -173,9 +173,9 @@ def groups(
     without: Iterable[str] = (),
     again: Mapping[str, Mapping[str, Again]] | None = None,
 ) -> tuple[Group, ...]:
-    """The arms with a score, ranked among those with the same metric on the same. Most rows first,
-    and the boards of `eval/bpb` before others. `without`: the re-runs; `again`: what they say by
-    execution and arm."""
+    """The arms with a score, ranked among those with the same metric on the same. The boards of
+    `eval/bpb` come first, then those with a rank, then those with most rows. `without`: the
+    re-runs; `again`: what they say by execution and arm."""
     comparable: dict[tuple[str, str], list[Row]] = defaultdict(list)
     texts: dict[tuple[str, str], Scored | None] = {}
     void: dict[tuple[str, str], list[Void]] = defaultdict(list)
@@ -199,7 +199,12 @@ def groups(
     found = [
         Group(texts[key], *key, ranked(rows), tuple(void[key])) for key, rows in comparable.items()
     ]
-    return tuple(sorted(found, key=lambda g: (g.metric != BPB, -len(g.rows), g.metric, g.identity)))
+    return tuple(sorted(found, key=_importance))
+
+
+def _importance(group: Group) -> tuple[bool, bool, int, str, str]:
+    unranked = all(row.rank is None for row in group.rows)
+    return group.metric != BPB, unranked, -len(group.rows), group.metric, group.identity
 
 
 def measured(entry: Entry) -> Iterator[tuple[str, str, Scored | None]]:

@@ -132,13 +132,18 @@ class Board:
     @property
     def text(self) -> str:
         """What its rows are scored on."""
-        source = self.source
+        source = _source_of(self.group)
         return f"{source} (Python's standard library)" if source == "stdlib" else source
 
-    @property
+    @cached_property
     def source(self) -> str:
-        """The name of that text."""
-        return self.group.data.source if self.group.data else "its own items"
+        """The name of that text, with what tells it apart from others of the same name."""
+        same = [
+            one
+            for one in self.facts.groups
+            if (one.metric, _source_of(one)) == (self.group.metric, _source_of(self.group))
+        ]
+        return ", ".join([_source_of(self.group), *_apart(self.group, same)])
 
     @property
     def name(self) -> str:
@@ -218,8 +223,8 @@ class Board:
             "Leaderboard",
             self.title,
             f"{told}{record}; {self.better} is better.",
-            spread([(f"{row.place} {row.arm}", row.summary) for row in rows]),
-            foot=f"{told}; = means tied; {self.better} is better",
+            spread([(f"{row.arm}, rank {row.place}", row.summary) for row in rows]),
+            foot=f"{told}; {self.better} is better",
         )
 
     @cached_property
@@ -263,6 +268,25 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
         yield from board.preview.files(look)
         yield page(board.path, board)
     yield page("leaderboards.html", boards[0] if boards else None)
+
+
+def _source_of(group: Group) -> str:
+    return group.data.source if group.data else "its own items"
+
+
+def _apart(group: Group, same: Sequence[Group]) -> list[str]:
+    """What tells a group apart from those whose text has the same name."""
+    told = [_details(one) for one in same]
+    mine = _details(group)
+    found = [words for n, words in enumerate(mine) if len({one[n] for one in told}) > 1]
+    if sum(one == mine for one in told) > 1:  # in the text itself, or in how it is measured
+        found.append(group.identity[:6])
+    return found
+
+
+def _details(group: Group) -> tuple[str, str]:
+    data = group.data
+    return (f"{data.tokenizer} tokens", f"{data.eval_tokens:,} tokens") if data else ("", "")
 
 
 def named(boards: Sequence[Board], here: Board | None) -> list[Board]:

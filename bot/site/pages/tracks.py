@@ -63,6 +63,7 @@ class Line:
     position: Position
     place: int  # best first, from 1
     point: Point  # on no frontier if it is not on the track's text, or rejected
+    leads: bool  # the first row of its rank
 
     @property
     def track(self) -> Track:
@@ -78,6 +79,12 @@ class Line:
     def row(self) -> Row:
         """The entry."""
         return self.ranked.row
+
+    @property
+    def stated(self) -> float | None:
+        """The relative spread that its track states, if it is ranked by one seed with it."""
+        lone = self.ranked.rank is not None and len(self.row.figures) == 1
+        return self.track.spread if lone and self.track.kind != "scaling" else None
 
     @property
     def summary(self) -> ArmSummary | None:
@@ -119,7 +126,11 @@ class Competition:
         ]
         for n, placed in zip(kept, frontier.placed([points[n] for n in kept]), strict=True):
             points[n] = placed
-        return [Line(one, n + 1, points[n]) for n, one in enumerate(self.positions)]
+        ranks = [None, *(one.rank for one in self.ranked)]
+        return [
+            Line(one, n + 1, points[n], leads=one.ranked.rank != ranks[n])
+            for n, one in enumerate(self.positions)
+        ]
 
     @property
     def otherwise(self) -> str | None:

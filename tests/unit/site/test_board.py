@@ -96,6 +96,15 @@ def test_figures_on_different_text_or_length_are_never_compared(store):
     assert sorted(found[1:]) == [("stdlib", 1024, 2), ("wiki", 16_384, 2)]
 
 
+def test_a_board_with_a_rank_comes_before_a_larger_one_without(store):
+    lone = synthetic.plan(seeds=range(1))
+    synthetic.finish(store, synthetic.execution(lone, "1"), {("fast", 0): 2.0, ("slow", 0): 3.0})
+    sure = synthetic.plan(arms={"only": synthetic.planned_arm()}, text="wiki")
+    figures = {("only", seed): 2.0 + seed / 100 for seed in sure.seeds}
+    synthetic.finish(store, synthetic.execution(sure, "2"), figures)
+    assert [group.data.source for group in read_lab(store).groups] == ["wiki", "stdlib"]
+
+
 def test_a_cancelled_execution_is_told_but_not_ranked(store):
     entry = synthetic.execution(synthetic.plan())
     synthetic.finish(store, entry, {}, state="cancelled", why="cancelled by grace", runs=[])

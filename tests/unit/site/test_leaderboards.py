@@ -16,6 +16,7 @@ from bot.site.pages.build import build
 from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic
+from tests.synthetic import PLAIN
 
 
 @pytest.fixture
@@ -107,6 +108,14 @@ def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monk
         assert row["html"].replace("{root}", "../").strip() in page
         assert (row["tier"], row["author"]) == ("run by the lab", "ada")
         assert f"arm{row['place'] - 1}" in row["text"]
+
+
+def test_boards_of_one_name_say_what_differs(store):
+    for n, more in enumerate(({}, {"eval_tokens": 1024}, {"text": "wiki"})):
+        synthetic.finish(store, synthetic.execution(synthetic.plan(**more), str(n)), PLAIN)
+    facts = read_lab(store)
+    found = {boards.Board(group, facts).name for group in facts.groups}
+    assert found == {"stdlib, 16,384 tokens", "stdlib, 1,024 tokens", "wiki"}
 
 
 def test_a_board_with_many_rows_is_a_small_page(store, tmp_path, monkeypatch):

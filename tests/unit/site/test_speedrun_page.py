@@ -80,13 +80,26 @@ def test_one_seed_is_ranked_and_is_on_no_frontier(store: Store) -> None:
     assert (lucky.ranked.rank, lucky.point.fronts["hardware_flops"]) == (1, "")
 
 
+def test_a_rank_by_one_seed_says_that_its_spread_is_stated(store: Store, tmp_path: Path) -> None:
+    track = next(one for one in TRACKS.values() if one.kind == "budget" and one.seeds is None)
+    synthetic.compete(store, track, "sure", [2.05, 2.06])
+    synthetic.compete(store, track, "lucky", [1.9])
+    assert {name: line.stated for name, line in lines(store, track).items()} == {
+        "sure": None,
+        "lucky": track.spread,
+    }
+    build(store, tmp_path / "site")
+    html = (tmp_path / "site" / "speedrun.html").read_text(encoding="utf-8")
+    assert html.count(">stated spread</span>") == 1
+
+
 def test_ties_are_written_as_ties_and_every_chart_has_its_table(
     store: Store, tmp_path: Path
 ) -> None:
     synthetic.speedruns(store)
     build(store, tmp_path / "site")
     html = (tmp_path / "site" / "speedrun.html").read_text(encoding="utf-8")
-    assert html.count('title="tied with 1 other row">=1</span>') == 1 + 1
+    assert html.count('title="tied with 1 other row">1<span class="hidden"> tied</span>') == 1 + 1
     assert "2.080 ± 0.010" in html
     charts = re.findall(r'<figure class="chart" id="([^"]+)"', html)
     tracks = ("small-cost", "small-budget")
