@@ -29,10 +29,10 @@ def entry(store):
 
 
 def test_a_runs_page_tells_how_to_do_it_again(store, entry, tmp_path):
-    build(store, tmp_path / "site", repository_url=HOST)
+    build(store, tmp_path / "site", repository_url="https://github.com")
     page = Page(tmp_path / "site" / "runs" / f"{entry.names[0]}.html")
     origin = entry.execution.origin
-    assert f"git clone {HOST}/regatta/lab lab && cd lab" in page.text
+    assert "git clone https://github.com/regatta/lab lab && cd lab" in page.text
     assert f"git fetch origin pull/2/head && git checkout {origin.commit}" in page.text
     assert f"regatta run {entry.plan.experiment}" in page.text
     assert f"/reproduce {entry.execution.id}" in page.text
@@ -42,7 +42,7 @@ def test_a_runs_page_tells_how_to_do_it_again(store, entry, tmp_path):
 
 
 def test_a_run_of_the_sandbox_gives_no_command_that_fails(store, entry, tmp_path):
-    build(store, tmp_path / "site", repository_url="http://127.0.0.1:8080")
+    build(store, tmp_path / "site", repository_url=HOST)
     page = Page(tmp_path / "site" / "runs" / f"{entry.names[0]}.html")
     assert "make .venv/ready and . .venv/bin/activate" in page.text
     assert "git clone" not in page.text
