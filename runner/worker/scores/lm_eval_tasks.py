@@ -51,8 +51,8 @@ def loaded(
             for part, task in found["tasks"].items():
                 if part not in READ and _judges(task):
                     raise BadTask(
-                        f"{part} judges what a model writes with code of its own, which the lab "
-                        "has not read; such code may run what it judges, so take the task out"
+                        f"{part} judges with its own code what a model writes, and the lab "
+                        "has not read this code; it may run what it judges, so take the task out"
                     )
                 if one["shots"] is not None:
                     task.set_config(key="num_fewshot", value=one["shots"])

@@ -150,7 +150,7 @@ def test_code_that_could_run_what_a_model_writes_is_not_used(
     asked = {name: {"task": name, "shots": None} for name in (how, "plain")}
     found, missing = lm_eval_tasks.loaded(asked, tmp_path)
     assert [one.name for one in found] == ["plain"]
-    assert f"{how} judges what a model writes with code of its own" in missing[how]
+    assert f"{how} judges with its own code what a model writes" in missing[how]
 
 
 def test_an_unknown_task_has_its_near_miss(tasks: Path) -> None:
