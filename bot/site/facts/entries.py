@@ -99,6 +99,12 @@ class Entry(Record):
         """Who has verified an arm's figures."""
         return speedrun_rows.tier(self.execution, self.replays, arm)
 
+    def parameters(self, arm: str) -> int | None:
+        """Of its model; for an own model as the lab counted them in the trained parameters."""
+        scored = (run.evaluated for run in self.runs if run.arm == arm and run.evaluated)
+        counted = next((one.parameters for one in scored if one.parameters), None)
+        return self.plan.arms[arm].parameters or counted
+
     @property
     def has_figures(self) -> bool:
         """Whether at least one run was scored."""

@@ -98,8 +98,7 @@ class Row:
     @property
     def parameters(self) -> int | None:
         """Of its model; for an own model as the lab counted them in the trained parameters."""
-        counted = (run.evaluated.parameters for run in self._runs if run.evaluated)
-        return self.planned.parameters or next(filter(None, counted), None)
+        return self.entry.parameters(self.arm)
 
     @property
     def model_flops(self) -> int | None:

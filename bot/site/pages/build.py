@@ -93,8 +93,8 @@ def build(
     current executions at `/live/`. `address`: the site's public URL; preview images need it, so
     without it none are drawn. `tracks`: the lab's (None: the defaults). `others`: rows of speedruns
     that the store has not. Callers that build often pass the same memory of `out` each time. What
-    cannot be read or drawn is left out; its place and the log say
-    so. Raises SiteError if `out` contains something that is no site or `address` is invalid, and
+    cannot be read or drawn is left out; its place and the log say so. Raises SiteError if `out`
+    contains something that is no site, or an address or the name of the repository is invalid, and
     errors that make the store unreadable.
     """
     out = out.resolve()

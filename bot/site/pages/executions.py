@@ -91,12 +91,20 @@ def strip(verdict: record.Verdict) -> dict[str, Any] | None:
 
 
 def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Model and train keys: those that all arms share, and by arm those that differ."""
+    """Model and train keys: those that all arms share, and by arm those that differ. What the
+    lab's model alone can have is compared, and shared, among the arms with that model."""
     by_arm = {name: knobs_of(arm) for name, arm in plan.arms.items()}
-    first = next(iter(by_arm.values()), {})
     keys = {key: None for arm in by_arm.values() for key in arm}  # not every arm has phases
-    differ = [key for key in keys if any(arm.get(key) != first.get(key) for arm in by_arm.values())]
-    shared = {key: value for key, value in first.items() if key not in differ}
+    labs = {key for arm in plan.arms.values() if arm.labs for key in arm.labs.model_dump()}
+    shared, differ = {}, []
+    for key in keys:
+        of = [
+            x for name, x in by_arm.items() if key in x or key not in labs or plan.arms[name].labs
+        ]
+        if all(arm.get(key) == of[0].get(key) for arm in of):
+            shared[key] = of[0].get(key)
+        else:
+            differ.append(key)
     return shared, {name: {key: arm.get(key) for key in differ} for name, arm in by_arm.items()}
 
 
