@@ -1,7 +1,7 @@
 """The leaderboards: one page for each metric and text, with rows to sort, filter and compare."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -15,6 +15,7 @@ from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
 from bot.site.facts.leaderboard import Group, Row
+from bot.site.facts.reproductions import Again
 from bot.site.pages.preview import Preview, spread
 from bot.site.pages.templating import Look
 from runner.analysis.estimates import Interval
@@ -228,9 +229,23 @@ class Board:
         )
 
     @cached_property
+    def same(self) -> dict[str, str]:
+        """What is alike in all rows, by column. The page says it once, without the column."""
+        rows = self.group.rows
+        return alike(
+            {
+                "author": [row.entry.author for row in rows],
+                "seeds": [_seeds(row.summary) for row in rows],
+                "parameters": [_amount(row.parameters, "parameters") for row in rows],
+                "tokens": [_amount(row.planned.tokens, "tokens") for row in rows],
+                "status": ["" if row.again != Again() else status(row)[1] for row in rows],
+            }
+        )
+
+    @cached_property
     def rows(self) -> Rows:
         """Its table."""
-        names = {"whisker": whisker, "status": status}
+        names = {"whisker": whisker, "status": status, "same": self.same}
         return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
 
 
@@ -254,6 +269,7 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
             shown=SHOWN,
             whisker=whisker,
             status=status,
+            same=board.same if board else {},
             scale=scale,
             ends=ends,
             costs=COSTS,
@@ -268,6 +284,24 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
         yield from board.preview.files(look)
         yield page(board.path, board)
     yield page("leaderboards.html", boards[0] if boards else None)
+
+
+def alike(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The cell of each column whose cells are all alike, if there are several and it says
+    anything."""
+    return {
+        name: cells[0]
+        for name, cells in columns.items()
+        if len(cells) > 1 and cells[0] and len({*cells}) == 1
+    }
+
+
+def _seeds(summary: ArmSummary) -> str:
+    return many(summary.n, "seed") if summary.n == summary.of else ""
+
+
+def _amount(of: int | None, what: str) -> str:
+    return f"{of:,} {what}" if of else ""
 
 
 def _source_of(group: Group) -> str:

@@ -15,7 +15,7 @@ from bot.site.charts.record_chart import Dated
 from bot.site.facts import frontier
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
-from bot.site.pages.boards import DISQUALIFIED, HEIGHT, TIERS, keys_of
+from bot.site.pages.boards import DISQUALIFIED, HEIGHT, TIERS, alike, keys_of
 from bot.site.pages.templating import Look
 from runner.analysis import speedrun_checks, speedrun_position, speedrun_ranking, verdicts
 from runner.analysis.speedrun_position import Position
@@ -23,6 +23,7 @@ from runner.analysis.speedrun_ranking import Ranked, Row
 from runner.analysis.verdicts import ArmSummary
 from runner.history import own_modules
 from runner.lib.canonical_json import to_json
+from runner.lib.format import many
 from runner.schema.tracks import Track
 from runner.store.store import Store
 
@@ -151,10 +152,27 @@ class Competition:
         return f"If the track counted {other} FLOPs, {who} would lead."
 
     @cached_property
+    def same(self) -> dict[str, str]:
+        """What is alike in all rows, by column. The page says it once, without the column."""
+        rows = [one.row for one in self.ranked]
+        return alike(
+            {
+                "author": [one.author.name for one in rows],
+                "seeds": ["" if x.stated else many(len(x.row.figures), "seed") for x in self.lines],
+                "tried": ["" if (n := _tried(x)) is None else f"{n} tried before" for x in rows],
+                "status": [
+                    "" if line.row.custom or line.row.reproduced else line.point.tier
+                    for line in self.lines
+                ],
+            }
+        )
+
+    @cached_property
     def rows(self) -> Rows:
         """Its table."""
         path = f"speedrun/{self.track.name}"
-        return Rows(path, self.id, self.lines, keys, "speedrun_row.html", ROW)
+        names = {**ROW, "same": self.same}
+        return Rows(path, self.id, self.lines, keys, "speedrun_row.html", names)
 
     @cached_property
     def history(self) -> Chart:
@@ -195,7 +213,7 @@ def keys(line: Line) -> dict[str, Any]:
         **keys_of(line.point, words),
         **{name: rounded(cost, 9) for name, cost in line.point.costs.items()},
         "ships": row.shipped and row.shipped.weights + row.shipped.code,
-        "tried": None if row.trials is None else row.trials + row.searched,
+        "tried": _tried(row),
         "price": row.price,
         "author": author.name,
         "ranked": "not ranked" if line.ranked.rank is None else "ranked",
@@ -237,6 +255,11 @@ def competitions(
         for track in known
     ]
     return sorted(found, key=lambda one: not one.ranked)
+
+
+def _tried(row: Row) -> int | None:
+    told = row.trials is not None or row.searched
+    return (row.trials or 0) + row.searched if told else None
 
 
 def _dated(ranked: Ranked) -> Dated:

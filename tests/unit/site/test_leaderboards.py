@@ -110,6 +110,23 @@ def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monk
         assert f"arm{row['place'] - 1}" in row["text"]
 
 
+def test_a_column_that_is_alike_in_all_rows_is_said_once(store, tmp_path):
+    finish(store, "one", [2.0, 2.1], steps=16)
+    finish(store, "two", [1.5, 1.6], steps=64)
+    assert board_of(store).same == {
+        "author": "ada",
+        "seeds": "2 seeds",
+        "parameters": f"{board_of(store).lines[0].row.parameters:,} parameters",
+        "status": "run by the lab",
+    }
+    build(store, tmp_path / "site")
+    page = (tmp_path / "site" / "leaderboards.html").read_text()
+    heads = page[page.index('id="board"') :].partition("</thead>")[0]
+    assert ">Tokens</th>" in heads
+    for left_out in ("Author", "Seeds", "Params", "Who ran it"):
+        assert f">{left_out}</th>" not in heads
+
+
 def test_boards_of_one_name_say_what_differs(store):
     for n, more in enumerate(({}, {"eval_tokens": 1024}, {"text": "wiki"})):
         synthetic.finish(store, synthetic.execution(synthetic.plan(**more), str(n)), PLAIN)
