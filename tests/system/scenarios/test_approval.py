@@ -135,6 +135,7 @@ def test_a_head_that_went_and_came_back_is_seen_where_no_delivery_told_of_it(
 ) -> None:
     pull = lab.propose()
     there = lab.records("plans")[f"700001/{pull}/1.json"]["commit"]
+    known = lab.records("pushes")  # when it was opened
     receive = webhook.Gate.receive
     monkeypatch.setattr(
         webhook.Gate,
@@ -149,7 +150,7 @@ def test_a_head_that_went_and_came_back_is_seen_where_no_delivery_told_of_it(
     lab.clock.advance(1)
     lab.sandbox.update_ref("ada", "refs/heads/warm", there, force=True)
     lab.say("grace", pull, "/run")
-    assert lab.records("pushes") == {}
+    assert lab.records("pushes") == known
     assert "The branch changed after plan" in lab.last(pull)
     assert results(lab) == []
     lab.say("grace", pull, line(lab, pull))
