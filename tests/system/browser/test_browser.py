@@ -49,9 +49,9 @@ def test_a_board_is_sorted_by_its_headings_and_the_link_keeps_it(visit: Visit) -
 
 def test_a_board_is_sorted_with_the_keyboard_alone(visit: Visit) -> None:
     page = boards(visit)
-    page.locator("#board thead th", has_text="Params").get_by_role("button").focus()
+    page.locator("#board thead th", has_text="Model FLOPs").get_by_role("button").focus()
     page.keyboard.press("Enter")
-    expect(page.locator("#board thead th", has_text="Params")).to_have_attribute(
+    expect(page.locator("#board thead th", has_text="Model FLOPs")).to_have_attribute(
         "aria-sort", "ascending"
     )
 
