@@ -15,6 +15,7 @@ from statistics import fmean, variance
 from scipy.special import stdtr, stdtrit
 
 from runner.analysis import estimates
+from runner.lib.format import many
 from runner.schema import metrics
 from runner.schema.record import Compared, SearchEnd, SearchTerms, SearchTrial, WeighedTrial
 
@@ -151,16 +152,20 @@ def sign(metric: str) -> int:
 
 def finding(terms: SearchTerms, end: SearchEnd) -> str:
     """What the search found, in a sentence."""
-    of, turn = end.compared, sign(terms.metric)
+    of = end.compared
     if of is None:
         return "Found: no trial had a better mean than the baseline."
     if of.difference is None or of.interval is None or of.p is None:
         return f"Found: trial {of.n} had the best mean, and with fresh seeds a run has no score."
-    low, high = sorted(turn * one for one in of.interval)
     decimals = estimates.two_digits(abs(of.difference))
-    shown = [estimates.figure(one, decimals) for one in (turn * of.difference, low, high)]
-    sure = "better than" if of.p < terms.level else "not clearly better than"
-    return (
-        f"Found: with {len(terms.fresh_seeds)} fresh seeds, trial {of.n} is {sure} the baseline: "
-        f"{terms.metric} {shown[0]} (95 % CI {shown[1]} to {shown[2]}, p = {of.p:.2g})."
+    ends = sorted(-one for one in of.interval)  # a difference is below 0 where the trial is better
+    by, low, high = (estimates.figure(one, decimals) for one in (-of.difference, *ends))
+    unit = f"{by} {metrics.what(terms.metric).unit}".strip()
+    unit += "" if terms.metric == metrics.BPB else f" in {terms.metric}"
+    said = (
+        f"trial {of.n} beats the baseline by {unit}"
+        if of.p < terms.level
+        else f"trial {of.n} is the best and not clearly better than the baseline: by {unit}"
     )
+    seeds = many(len(terms.fresh_seeds), "fresh seed")
+    return f"Found: {said} (95 % CI {low} to {high}, {seeds}, p = {of.p:.2g})."

@@ -113,7 +113,7 @@ def test_a_search_measures_the_noise_first_and_compares_the_best_with_fresh_seed
     kept = record.require(store, f"searches/{found['search']}/2", record.SearchTrial)
     assert kept.declaration == answers[1]
     assert (
-        "better than the baseline: eval/bpb −0.10"
+        "trial 2 beats the baseline by 0.100 bits per byte"
         in ask(folder, "--budget", 3, "--propose", "program --option").stdout
     ), "and the same command shows what was found, without another run"
     assert len(record.names(store, "executions")) == 6
