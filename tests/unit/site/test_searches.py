@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Store:
 def test_a_search_has_its_trials_and_its_finding(store: Store, tmp_path: Path) -> None:
     build(store, tmp_path / "site")
     page = Page(tmp_path / "site/searches.html")
-    assert "trial 1 beats the baseline by 0.10 bits per byte (95 % CI " in page.text
+    assert "trial 1 beats the baseline by 0.100 bits per byte (95 % CI " in page.text
     assert "train.learning_rate: 0.004 1.9050 −0.1000" in page.text
     assert "refused: it is not <b>YAML</b>" in page.text, "the program's words are no markup"
     assert "the budget of 3 trials is spent" in page.text
@@ -95,7 +95,7 @@ def test_the_front_page_tells_what_a_search_found_in_place_of_its_trials(
 ) -> None:
     build(store, tmp_path / "site")
     page = Page(tmp_path / "site/index.html")
-    assert "Found last 2026-01-01 Trial 1 beats the baseline by 0.10 bits per byte" in page.text
+    assert "Found last 2026-01-01 Trial 1 beats the baseline by 0.100 bits per byte" in page.text
     (found,) = facts.searches(store)
     assert f"searches.html#{found.terms.id}" in page.links
     assert "Before that" not in page.text
