@@ -60,7 +60,7 @@ def test_a_search_has_its_trials_and_its_finding(store: Store, tmp_path: Path) -
     assert "the budget of 3 trials is spent" in page.text
     (twin,) = json.loads((tmp_path / "site/api/searches.json").read_bytes())
     assert [trial["n"] for trial in twin["trials"]] == [0, 1, 2]
-    assert twin["finding"].startswith("Found: with 3 fresh seeds")
+    assert twin["finding"].startswith("Found: trial 1 beats")
 
 
 def test_a_search_in_progress_is_shown_without_a_finding(store: Store) -> None:
