@@ -130,13 +130,17 @@ class Span(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds that a chunk takes for one part, by kind, and until a result is on another stage."""
+    """Seconds that a chunk takes for one part, by kind; until a result is on another stage; and
+    from the end of one action of a stage to the start of its next."""
 
     of_chunk: Sequence[Mapping[Kind, float]]
     transport: float = 0.0
+    between: float = 0.0
 
     @staticmethod
-    def alike(chunks: int, transport: float = 0.0, **seconds: float) -> "Times":
+    def alike(
+        chunks: int, transport: float = 0.0, between: float = 0.0, **seconds: float
+    ) -> "Times":
         """All chunks take as long: `forward`, `inputs` and `weights`, and both for `backward`."""
         both = seconds["inputs"] + seconds["weights"]
         each: dict[Kind, float] = {
@@ -145,7 +149,7 @@ class Times(NamedTuple):
             "weights": seconds["weights"],
             "backward": both,
         }
-        return Times([each] * chunks, transport)
+        return Times([each] * chunks, transport, between)
 
 
 class Simulated(NamedTuple):
@@ -175,7 +179,7 @@ def simulate(of: Table, times: Times) -> Simulated:
                 there = [
                     ends[one] + times.transport * (one.chunk % len(of) != stage) for one in needed
                 ]
-                free = spans[stage][-1].end if spans[stage] else 0.0
+                free = spans[stage][-1].end + times.between if spans[stage] else 0.0
                 start = max([free, *there])
                 ends[action] = end = start + times.of_chunk[action.chunk][action.kind]
                 if action.kind == "inputs":  # the stage before waits for this as for a backward

@@ -227,10 +227,10 @@ class Pipeline:
         found = np.zeros((self._chunks + 1, len(KINDS)), np.float32)
         for action, start, end in (span for of in spans.values() for span in of):
             found[action.chunk, KINDS.index(action.kind)] = end - start
-        if 0 in spans:  # how long the first chunk waits for all others
-            forth = next(x for x in spans[0] if x.action.chunk == 0)
-            back = next(x for x in spans[0] if x.action.chunk == 0 and x is not forth)
-            found[-1, 0] = back.start - forth.end
+        for stage, chunk, place in ((0, 0, 0), (len(self.stages) - 1, self._chunks - 1, 1)):
+            if stage in spans:  # the first chunk waits for all others, and the last for nobody
+                forth, back = [x for x in spans[stage] if x.action.chunk == chunk][:2]
+                found[-1, place] = back.start - forth.end
         if jax.process_count() > 1:
             found = np.asarray(multihost_utils.process_allgather(found)).max(axis=0)
         of_chunk = [dict(zip(KINDS, map(float, of), strict=True)) for of in found[:-1]]
@@ -238,4 +238,5 @@ class Pipeline:
             of["backward"] = of["backward"] or of["inputs"] + of["weights"]
             of["inputs"] = of["inputs"] or of["backward"]
         others = sum(of["forward"] + of["inputs"] for of in of_chunk[1:])
-        return Times(of_chunk, max(0.0, float(found[-1, 0]) - others) / (2 * self._chunks - 2))
+        waits, between = map(float, found[-1, :2])
+        return Times(of_chunk, max(0.0, waits - others) / (2 * self._chunks - 2), between)

@@ -170,7 +170,8 @@ def _in_words(pipeline: Pipeline, times: Times, bubble: float) -> str:
         for number, one in enumerate(times.of_chunk)
     )
     return (
-        f"measured with one part: {of}; transport {1000 * times.transport:.3g} ms. With these "
+        f"measured with one part: {of}; transport {1000 * times.transport:.3g} ms, "
+        f"{1000 * times.between:.3g} ms between two. With these "
         f"times {pipeline.schedule} is expected to have a bubble of {100 * bubble:.0f} %"
     )
 

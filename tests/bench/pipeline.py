@@ -7,6 +7,7 @@ and the table into `docs/pipelines.md`. `--draw` only draws and writes again wha
 
 import argparse
 import json
+import math
 import os
 import re
 import socket
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from engine.config.schedules import (
     Span,
     Times,
     chunks_of,
+    needs,
     simulate,
     summed,
     table,
@@ -83,7 +86,7 @@ def stage(rank: int, port: int, asked: dict[str, Any]) -> None:
             pipeline = Pipeline(Decoder(model), config, STAGES, schedule, model.seq_len)
             states = {n: one.draw(jax.random.key(3)) for n, one in pipeline.here.items()}
             given, rounds, peak = read_batch(pipeline, config, sampler, 1), [], 0
-            times = pipeline.measured(states, given)  # compiles
+            pipeline.measured(states, given)  # compiles
             pipeline.gradients(states, given)
             for number in range(asked["rounds"]):
                 multihost_utils.sync_global_devices(f"{schedule} {parts} {number}")
@@ -92,12 +95,7 @@ def stage(rank: int, port: int, asked: dict[str, Any]) -> None:
                     [(*span.action, span.start, span.end) for span in through.spans[rank]]
                 )
                 peak = through.peaks[rank]
-            found.append(
-                {
-                    **{"schedule": schedule, "parts": parts, "rounds": rounds, "peak": peak},
-                    "transport": times.transport,
-                }
-            )
+            found.append({"schedule": schedule, "parts": parts, "rounds": rounds, "peak": peak})
             multihost_utils.sync_global_devices(f"{schedule} {parts}")
             if rank == 0:
                 print(f"{schedule}, {parts} parts", file=sys.stderr, flush=True)
@@ -131,27 +129,28 @@ def measure(rounds: int, parts: Sequence[int], model: dict[str, Any], rows: int)
 
 
 def figures(both: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of one schedule and number of parts: the bubble of each round, the median times, and what the
+    """Of one schedule and number of parts: the bubble of each round, the mean times, and what the
     simulator makes of these."""
     schedule, parts = both[0]["schedule"], both[0]["parts"]
     rounds = [
         summed([[_span(*x) for x in of["rounds"][n]] for of in both])
         for n in range(len(both[0]["rounds"]))
     ]
-    times = _times(rounds, schedule, statistics.median(of["transport"] for of in both))
+    times = _times(rounds, schedule)
     found = simulate(table(schedule, STAGES, parts), times)
-    middle = statistics.median(one.bubble for one in rounds)
+    mean = statistics.fmean(one.bubble for one in rounds)
     return {
         **{"schedule": schedule, "parts": parts, "bubbles": [one.bubble for one in rounds]},
-        "measured": middle,
+        "measured": mean,
         "simulated": found.bubble,
-        "difference": middle / found.bubble - 1,
-        "seconds": statistics.median(one.seconds for one in rounds),
+        "difference": mean / found.bubble - 1,
+        "seconds": statistics.fmean(one.seconds for one in rounds),
         "simulated_seconds": found.seconds,
         "peaks": [of["peak"] for of in both],
         "counted_peaks": list(found.peaks),
         "milliseconds": [{kind: 1000 * x for kind, x in of.items()} for of in times.of_chunk],
         "transport_milliseconds": 1000 * times.transport,
+        "between_milliseconds": 1000 * times.between,
     }
 
 
@@ -159,15 +158,31 @@ def _span(kind: Any, chunk: int, part: int, start: float, end: float) -> Span:
     return Span(Action(kind, chunk, part), start, end)
 
 
-def _times(rounds: Sequence[Simulated], schedule: Schedule, transport: float) -> Times:
-    spans = [span for one in rounds for row in one.spans for span in row]
+def _times(rounds: Sequence[Simulated], schedule: Schedule) -> Times:
+    """Means over all rounds: of an action; from the end of what a stage waited for, elsewhere, to
+    the start of its action; and where it did not wait, from the end of its own last action."""
+    chunks, spent = STAGES * chunks_of(schedule), defaultdict[tuple[str, int], list[float]](list)
+    waited, between = [0.0], [0.0]
+    for one in rounds:
+        ends = {span.action: span.end for row in one.spans for span in row}
+        ends |= {x._replace(kind="backward"): end for x, end in ends.items() if x.kind == "inputs"}
+        for stage, row in enumerate(one.spans):
+            free = math.inf  # a stage's first action comes after nothing
+            for span in row:
+                spent[span.action[:2]].append(span.end - span.start)
+                needed = needs(span.action, chunks)
+                there = max((ends[x] for x in needed if x.chunk % STAGES != stage), default=0.0)
+                if there > free:
+                    waited.append(span.start - there)
+                elif free < math.inf:
+                    between.append(span.start - free)
+                free = span.end
 
-    def median(kind: str, chunk: int) -> float:
-        found = [x.end - x.start for x in spans if x.action[:2] == (kind, chunk)]
-        return statistics.median(found) if found else 0.0
+    def mean(kind: str, chunk: int) -> float:
+        return statistics.fmean(spent[kind, chunk] or [0.0])
 
-    chunks = range(STAGES * chunks_of(schedule))
-    return Times([{kind: median(kind, chunk) for kind in KINDS} for chunk in chunks], transport)
+    of_chunk = [{kind: mean(kind, chunk) for kind in KINDS} for chunk in range(chunks)]
+    return Times(of_chunk, *(statistics.fmean(x[1:] or x) for x in (waited, between)))
 
 
 def with_more(
@@ -184,8 +199,11 @@ def with_more(
         return statistics.median([x for x in found if x] or [0.0])
 
     first, last = ({kind: median(chunk, kind) for kind in KINDS} for chunk in (0, -1))
-    transport = statistics.median(row["transport_milliseconds"] for row in rows) / 1000
-    times = Times([first] * (stages * chunks - 1) + [last], transport)
+    transport, between = (
+        statistics.median(row[f"{name}_milliseconds"] for row in rows) / 1000
+        for name in ("transport", "between")
+    )
+    times = Times([first] * (stages * chunks - 1) + [last], transport, between)
     return simulate(table(schedule, stages, parts), times)
 
 
@@ -235,8 +253,9 @@ def how(found: dict[str, Any]) -> str:
     far = max(found["two_stages"], key=lambda row: abs(row["difference"]))
     inside = sum(abs(row["difference"]) <= CLOSE for row in found["two_stages"])
     return (
-        f"Medians of {found['rounds']} rounds. An action takes {found['shortest']:.0f} ms or more, "
-        f"and sending {found['transport']:.1f} ms. The load average was {load[0]:.1f} before and "
+        f"Means of {found['rounds']} rounds. An action takes {found['shortest']:.0f} ms or more, "
+        f"sending {found['transport']:.1f} ms, and a stage begins its next action "
+        f"{found['between']:.1f} ms after the last. The load average was {load[0]:.1f} before and "
         f"{load[1]:.1f} after (the stages alone make 2), and others used {others:.0%} of the two "
         f"cores. {inside} of {len(found['two_stages'])} measured bubbles are within 25 % of the "
         f"simulated ones; the farthest is {far['difference']:+.0%} ({far['schedule']}, "
@@ -284,7 +303,10 @@ def main() -> None:
             "model": MODEL,
             "tokens_of_a_part": ROWS * MODEL["seq_len"],
             "shortest": min(lengths),
-            "transport": statistics.median(row["transport_milliseconds"] for row in rows),
+            **{
+                name: statistics.median(row[f"{name}_milliseconds"] for row in rows)
+                for name in ("transport", "between")
+            },
             "two_stages": rows,
         }
     else:

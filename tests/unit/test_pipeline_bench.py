@@ -11,11 +11,11 @@ from tests.bench import pipeline
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_spans_that_are_as_simulated_have_the_simulated_bubble(schedule: Schedule) -> None:
     chunks = 2 * chunks_of(schedule)
-    times = Times.alike(chunks, 0.01, forward=0.03, inputs=0.04, weights=0.02)
+    times = Times.alike(chunks, 0.01, 0.002, forward=0.03, inputs=0.04, weights=0.02)
     done = simulate(table(schedule, 2, 4), times)
     both = [
         {
-            **{"schedule": schedule, "parts": 4, "transport": 0.01, "peak": done.peaks[number]},
+            **{"schedule": schedule, "parts": 4, "peak": done.peaks[number]},
             "rounds": [[(*span.action, span.start, span.end) for span in row]] * 3,
         }
         for number, row in enumerate(done.spans)

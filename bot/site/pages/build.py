@@ -147,7 +147,7 @@ def _seldom_collected() -> Iterator[None]:
     """Collect garbage rarely: the objects of a large build live until its end, and scanning them
     again and again would take a third of its time."""
     usual = gc.get_threshold()
-    gc.set_threshold(SELDOM, *usual[1:])
+    gc.set_threshold(SELDOM, 100, 100)
     try:
         yield
     finally:

@@ -91,6 +91,15 @@ def test_transport_delays_only_what_is_on_another_stage() -> None:
     assert simulate(one_part("interleaved", 2), alike("interleaved", 2)).seconds == pytest.approx(6)
 
 
+def test_what_lies_between_two_actions_delays_each_but_the_first_and_no_one_who_waits() -> None:
+    quick = simulate(table("gpipe", 2, 2), alike("gpipe", 2))
+    late = simulate(table("gpipe", 2, 2), alike("gpipe", 2)._replace(between=0.25))
+    first, last = late.spans
+    assert [span.start for span in first[:2]] == [0.0, quick.spans[0][0].end + 0.25]
+    assert last[0].start == quick.spans[1][0].start, "it waited, and so begins at once"
+    assert late.bubble > quick.bubble
+
+
 def test_the_fastest_is_chosen_and_of_equals_the_simplest() -> None:
     best = fastest(SCHEDULES, 4, 8, lambda schedule: alike(schedule, 4))
     assert list(best)[:2] == ["zero-bubble", "interleaved"]
