@@ -256,7 +256,8 @@ def described(group: TyperGroup, path: list[str]) -> Iterator[str]:
         if options:
             yield "| option | meaning |\n| --- | --- |"
             for one in options:
-                variable = f" (`{one.envvar}`)" if one.envvar else ""
+                named = [one.envvar] if isinstance(one.envvar, str) else one.envvar or []
+                variable = f" (`{'`, `'.join(named)}`)" if named else ""
                 yield f"| `{'`, `'.join(one.opts)}` | {cell(one.help or '')}{variable} |"
             yield ""
 

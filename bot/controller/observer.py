@@ -58,8 +58,7 @@ class Observer:
         only: Collection[str] | None = None,
     ) -> tuple[Thread, list[Unheard]]:
         """The thread as it is now, and its pending deliveries. With `only`, it contains the
-        commands and pushes of just these deliveries, because another one may crash the rules; a
-        rule that needs every push asks GitHub."""
+        commands and pushes of just these deliveries, because another one may crash the rules."""
         store, repository, number = self.store, id.repository, id.number
         deliveries = inbox_deliveries.unhandled(store, id)
         seals = record.names(store, f"preregistrations/{id}")

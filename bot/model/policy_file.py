@@ -26,6 +26,7 @@ INIT = "`regatta init` writes one"
 ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; there may be others
 Command = Literal["run", "cancel", "retry", "reproduce", "plan"]
 Hours = Annotated[float, Field(ge=0)]
+AGENT = "agent"  # in the place of a role
 APP = "[bot]"  # at the end of the login of a GitHub App, and of nobody else's
 
 
@@ -97,18 +98,20 @@ class Policy(Rules):
         """Who may give the command."""
         return self.commands.get(command, Permitted())
 
-    def agent(self, login: str) -> Allowance | None:
-        """What the agent with this login may propose; None if it is not an agent."""
-        return next((of for name, of in self.agents.items() if _same(name, login)), None)
+    def agent(self, login: str, id: int = 0) -> Allowance | None:
+        """What the agent with this login, or with this number of its account, may propose; None if
+        it is not an agent."""
+        named = (of for name, of in self.agents.items() if _same(name, login))
+        return next(named, None) or next((of for of in self.agents.values() if of.id == id), None)
 
     def allowance(self, who: Person) -> Allowance | None:
         """The same for an account, which may have got an agent's login after the agent."""
-        allowed = self.agent(who.login)
+        allowed = self.agent(who.login, who.id)
         return allowed if allowed and allowed.id in (None, who.id) else None
 
     def permits(self, command: Command, login: str, role: str) -> bool:
         """Whether a user with this role may give the command. An agent may give none."""
-        if (self.problems and command != "cancel") or self.agent(login):
+        if (self.problems and command != "cancel") or self.agent(login) or role == AGENT:
             return False
         permitted = self.permitted(command)
         return role in permitted.roles or any(_same(name, login) for name in permitted.people)

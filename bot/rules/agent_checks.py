@@ -76,9 +76,10 @@ def needs_maintainer_here(
     thread: Thread, agent: Agent, plan: Plan, commit: str, words: tuple[Approval, ...] = ()
 ) -> str | None:
     """The same for what has happened in the pull request, besides these approvals. So the policy
-    starts each plan once, and only what the agent itself has pushed."""
+    starts each plan once, and only what the agent itself pushed, or opened the pull request
+    with."""
     if not any(push.after == commit and push.by == agent.id for push in thread.pushes):
-        return "the lab has not seen that the agent itself pushed this commit"
+        return "the lab has not seen that the agent itself pushed this commit (a new push is seen)"
     void = {ran.execution.id for ran in thread.executions if ran.life.state == "voided"}
     asked = {word.command for word in words}
     for word in thread.approvals.values():

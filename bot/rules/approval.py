@@ -98,7 +98,7 @@ def answer(
         pull=thread.id.number,
         command=str(key),
         by=message.author,
-        role=which_plan.role_of(thread, message.author.login),
+        role=which_plan.role_of(thread, message.author),
         at=thread.now,
         what=what,
         approved=False,

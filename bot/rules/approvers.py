@@ -25,8 +25,8 @@ def not_bot(case: Case) -> str | None:
 
 def role_allowed(case: Case) -> str | None:
     """The author of the command has permission."""
-    login = case.word.by.login
-    return may(case.thread.policy(), case.word.what, login, role_of(case.thread, login))
+    by = case.word.by
+    return may(case.thread.policy(), case.word.what, by.login, role_of(case.thread, by))
 
 
 def still_permitted(case: Case) -> str | None:
@@ -36,7 +36,7 @@ def still_permitted(case: Case) -> str | None:
             if why := policy_approves(case):
                 return f"the policy no longer approves this by itself: {why}"
             continue
-        role = role_of(case.thread, word.by.login)
+        role = role_of(case.thread, word.by)
         if not case.thread.policy().permits(word.what, word.by.login, role):
             return f"{word.by.login} is no longer allowed to approve (role: `{code(role)}`)"
     return None

@@ -11,13 +11,12 @@ from typing import Literal
 
 from bot.model.escape import code
 from bot.model.keys import Key
-from bot.model.policy_file import APP, Command, Policy
+from bot.model.policy_file import AGENT, APP, Command, Policy
 from bot.model.thread import Thread
 from runner.planning import subset
 from runner.schema.record import Approval, Narrowing, Person, Plan, PlanRecord
 
 OWN = timedelta(seconds=5)  # maximum time between GitHub's time of a push and the lab's of its plan
-AGENT = "agent"  # in the place of a role
 GOOD_FOR = timedelta(hours=24)  # for an approval, and for the command that gives it
 
 
@@ -142,7 +141,7 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
     """Why a user with this role may not give the command, as a clause; None if they may."""
     if policy.permits(command, login, role):
         return None
-    if policy.agent(login):
+    if policy.agent(login) or role == AGENT:
         return f"{login} is an agent, and agents never approve anything, whatever their role is"
     permitted = policy.permitted(command)
     roles = [f"`{code(name)}`" for name in permitted.roles]
@@ -160,9 +159,9 @@ def is_ignored(thread: Thread, login: str) -> bool:
     return login.lower().endswith(APP) and thread.policy().agent(login) is None
 
 
-def role_of(thread: Thread, login: str) -> str:
+def role_of(thread: Thread, who: Person) -> str:
     """A user's role now. Of an agent it does not matter, and an App has none."""
-    return AGENT if thread.policy().agent(login) else thread.role(login)
+    return AGENT if thread.policy().agent(who.login, who.id) else thread.role(who.login)
 
 
 def forbidden(thread: Thread, command: Command, by: Person) -> str | None:
@@ -171,12 +170,12 @@ def forbidden(thread: Thread, command: Command, by: Person) -> str | None:
     policy = thread.policy()
     if (broken := None if command == "cancel" else unreadable(policy)) is not None:
         return sentence(broken)
-    if policy.agent(by.login) and thread.is_pull:
+    if policy.agent(by.login, by.id) and thread.is_pull:
         pull = thread.pull()
         if pull and pull.author and pull.author.id == by.id:
             return None
         return sentence(f"{by.login} is an agent, which may do this for its own pull request only")
-    why = may(policy, command, by.login, role_of(thread, by.login))
+    why = may(policy, command, by.login, role_of(thread, by))
     return why and sentence(why)
 
 

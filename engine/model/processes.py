@@ -50,9 +50,6 @@ def join(place: Place) -> None:
     if place.count == 1:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # Else programs that are dispatched one after another run side by side, and gloo takes a message
-    # of one for a message of the other: of 8 processes on 2 cores, all ended so.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
     # JAX's own handling of SIGTERM would replace the caller's.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(

@@ -239,4 +239,5 @@ class Pipeline:
             of["inputs"] = of["inputs"] or of["backward"]
         others = sum(of["forward"] + of["inputs"] for of in of_chunk[1:])
         waits, between = map(float, found[-1, :2])
-        return Times(of_chunk, max(0.0, waits - others) / (2 * self._chunks - 2), between)
+        transport = max(0.0, waits - others - between) / (2 * self._chunks - 2)
+        return Times(of_chunk, transport, between)

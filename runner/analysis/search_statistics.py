@@ -165,7 +165,7 @@ def finding(terms: SearchTerms, end: SearchEnd) -> str:
     said = (
         f"trial {of.n} beats the baseline by {unit}"
         if of.p < terms.level
-        else f"trial {of.n} is the best and not clearly better than the baseline: by {unit}"
+        else f"trial {of.n}, the best, is not clearly better than the baseline: by {unit}"
     )
     seeds = many(len(terms.fresh_seeds), "fresh seed")
     return f"Found: {said} (95 % CI {low} to {high}, {seeds}, p = {of.p:.2g})."

@@ -177,7 +177,7 @@ def import_model(
         folder = Path(place).resolve()
         if here.is_dir():
             called = here.resolve().name
-            with stopping(OSError, words=f"{source} cannot be read: {{}}."):
+            with stopping(OSError, hub.HubError, words=f"{source} cannot be read: {{}}."):
                 hub.copy(here, folder)
         else:
             with stopping(hub.HubError, code=FAILED, words="{}."):

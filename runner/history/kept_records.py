@@ -66,13 +66,14 @@ def _of_execution(store: Store, execution: str) -> list[str]:
 def _copy(store: Store, names: Iterable[str], to: Path, beside: Iterable[Path]) -> int:
     """Look in all stores first, so that a refusal leaves nothing behind."""
     found = {name: data for name in names if (data := store.peek(name)) is not None}
+    kept_here = {place.resolve() for place in beside}  # whose records the site shows together
     for place in (to, *beside):
         if not (place / "store.json").exists():
             continue
         there = Store(place, make=False)
         for name, data in found.items():
             if there.peek(name) not in (None, data):
-                raise StoreError(_taken(place, name, here=place.resolve() == to.resolve()))
+                raise StoreError(_taken(place, name, here=place.resolve() not in kept_here))
     kept = Store(to)
     for name, data in found.items():
         if not kept.create(name, data) and kept.peek(name) != data:

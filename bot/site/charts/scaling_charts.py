@@ -47,7 +47,7 @@ class Projected:
     @property
     def place(self) -> str:
         """Its rank as text."""
-        return f"{'=' if self.tied > 1 else ''}{self.rank}"
+        return f"{self.rank}{' tied' if self.tied > 1 else ''}"
 
 
 @dataclass(frozen=True)

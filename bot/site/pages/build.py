@@ -89,13 +89,13 @@ def build(
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests without links. `repository`: the lab's (`owner/name`), for links to it
-    where the store's own executions name none or several. `live`: the bot serves the pages, with
-    current executions at `/live/`. `address`: the site's public URL; preview images need it, so
-    without it none are drawn. `tracks`: the lab's (None: the defaults). `others`: rows of speedruns
-    that the store has not. Callers that build often pass the same memory of `out` each time. What
-    cannot be read or drawn is left out; its place and the log say so. Raises SiteError if `out`
-    contains something that is no site, or an address or the name of the repository is invalid, and
-    errors that make the store unreadable.
+    where the store's own executions do not name one. `live`: the bot serves
+    the pages, with current executions at `/live/`. `address`: the site's public URL; preview images
+    need it, so without it none are drawn. `tracks`: the lab's (None: the defaults). `others`: rows
+    of speedruns that the store has not. Callers that build often pass the same memory of `out` each
+    time. What cannot be read or drawn is left out; its place and the log say so. Raises SiteError
+    if `out` contains something that is no site, or an address or the name of the repository is
+    invalid, and errors that make the store unreadable.
     """
     out = out.resolve()
     _check(out, repository_url, address or None)

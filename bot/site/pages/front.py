@@ -85,7 +85,7 @@ def so_far(facts: Lab) -> list[tuple[str, str]]:
 def found(facts: Lab, searches: Sequence[Search] = ()) -> list[Finding]:
     """The last finding of each question, the newest first; without verdicts that do not count, and
     without re-runs. A search tells what it found in place of its trials."""
-    trials = {name for one in searches for name in one.executions}
+    trials = {name for one in searches if one.end for name in one.executions}
     known = {entry.execution.id: entry for entry in facts.entries}
     ended: list[tuple[datetime, Entry, Search | None]] = [
         (entry.result.at, entry, None)

@@ -183,6 +183,11 @@ def test_what_is_no_model_is_not_imported(tmp_path: Path, theirs: Path) -> None:
     (other / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
     said = ask("import", other, "--store", tmp_path / "store")
     assert "llama, qwen3 and smollm3 are read" in said.stderr
+    (other / "config.json").rename(tmp_path / "elsewhere.json")
+    (other / "config.json").symlink_to(tmp_path / "elsewhere.json")
+    said = ask("import", other, "--store", tmp_path / "store")
+    assert said.exit_code == 2
+    assert "is a link to" in said.stderr
     assert not (tmp_path / "store/models").exists()
 
 

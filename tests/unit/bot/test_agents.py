@@ -18,7 +18,17 @@ from runner.schema.record import Approval, Person, Plan, PlannedRung
 from tests import synthetic
 from tests.decided import KINDS
 from tests.scenarios.lab import form_body
-from tests.unit.bot.test_approve import AGENTS, HEAD, MIRA, OF_MIRA, after, lab, of_agent
+from tests.unit.bot.test_approve import (
+    AGENTS,
+    CODE,
+    HEAD,
+    MIRA,
+    OF_MIRA,
+    after,
+    lab,
+    of_agent,
+    said_by,
+)
 
 POLICY = Policy(sha="f" * 40, agents=AGENTS)
 KEY = CommandKey("policy", 2, 1)
@@ -127,11 +137,20 @@ def test_code_that_models_and_task_files_write_needs_a_maintainer_and_the_plan_s
     assert "Python that models" not in plan_comment.plan(OF_MIRA)
 
 
+def said_by_mira() -> tuple[Message, CommandKey, str]:
+    message = said_by(Person(login="mira", id=31))
+    return message, message.key(0), CODE
+
+
 def test_whoever_gets_an_agents_login_later_is_not_this_agent() -> None:
     named = {"mira": AGENTS["mira"].model_copy(update={"id": 31})}
     assert decided(of_agent(agents=named)) is not None
     other = {"mira": AGENTS["mira"].model_copy(update={"id": 32})}
     assert agents.agent_of(of_agent(agents=other)) is None
+    renamed = {"before": named["mira"]}
+    assert decided(of_agent(agents=renamed)) is not None
+    asked = approval.run(of_agent(agents=renamed), *said_by_mira())
+    assert "ira is an agent, and agents never approve anything" in asked.why
     assert decided(of_agent(agents=other)) is None
 
 
