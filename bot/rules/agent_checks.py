@@ -91,12 +91,30 @@ def needs_maintainer_here(
 
 def policy_approves(case: Case) -> str | None:
     """Why the policy of now does not approve the plan by itself; None if it does."""
-    if (allowed := _allowance(case)) is None or (agent := case.plan.agent) is None:
+    plan, agent = case.plan, case.plan.agent
+    if _allowance(case) is None or agent is None:
         return "the policy does not name the author of the pull request as an agent"
-    limit = case.plan.limit_seconds
-    return needs_maintainer(
-        allowed, case.thread.policy(), case.planned, limit
-    ) or needs_maintainer_here(case.thread, agent, case.planned, case.plan.commit, case.words)
+    return why_maintainer(
+        case.thread, agent, case.planned, plan.commit, plan.limit_seconds, case.words
+    )
+
+
+def why_maintainer(
+    thread: Thread,
+    agent: Agent,
+    plan: Plan,
+    commit: str,
+    limit: float | None,
+    words: tuple[Approval, ...] = (),
+) -> str | None:
+    """Why the policy does not approve this plan of the agent by itself, for what it is or for what
+    happened before; None if it does."""
+    policy = thread.policy()
+    if (allowed := policy.agent(agent.login, agent.id)) is None:
+        return None
+    return needs_maintainer(allowed, policy, plan, limit) or needs_maintainer_here(
+        thread, agent, plan, commit, words
+    )
 
 
 def is_large(policy: Policy, plan: Plan, limit: float | None) -> bool:

@@ -33,8 +33,7 @@ def rules(thread: Thread) -> Iterator[Action]:
         return
     yes = {"approved": True, "commit": plan.commit, "fingerprint": case.planned.fingerprint}
     no = {"why": which_plan.sentence(refused[1])} if refused else {}
-    decided = word.model_copy(update=no or yes)
-    decided = decided.naming_execution() if decided.approved else decided
+    decided = word.model_copy(update=no or yes).naming_execution()
     yield Write(f"approvals/{thread.id}/{key}", decided)
 
 

@@ -76,15 +76,14 @@ def run(
         found["posts"] = len(thread.plans) + 1
     if name == "role_allowed" and what == "reproduce" and not _failing_but_for_role(case):
         found["asks"] = f"/reproduce {before.id if before else case.plan.code}"
-    decided = word.model_copy(update=found)
-    return decided.naming_execution() if decided.approved else decided
+    return word.model_copy(update=found).naming_execution()
 
 
 def _failing_but_for_role(case: Case) -> bool:
     """Whether somebody who is permitted, and names the plan by its code, could not approve it
     either."""
-    others = [one for one in approval_checks.AT_APPROVAL if one is not approvers.role_allowed]
-    others = [one for one in others if one not in approval_checks.OF_BARE]
+    aside = (approvers.role_allowed, *approval_checks.OF_BARE)
+    others = (one for one in approval_checks.AT_APPROVAL if one not in aside)
     return which_plan.failing(others, case) is not None
 
 

@@ -116,10 +116,8 @@ def _proposed(
     agent, limit, needs = agents.agent_of(thread), None, None
     if found.plan:
         limit = limits.limit_seconds(found.plan, rules.hours_without_estimate)
-        if agent and (allowed := rules.agent(agent.login, agent.id)):
-            needs = agent_checks.needs_maintainer(
-                allowed, rules, found.plan, limit
-            ) or agent_checks.needs_maintainer_here(thread, agent, found.plan, pull.head)
+        if agent:
+            needs = agent_checks.why_maintainer(thread, agent, found.plan, pull.head, limit)
     record = PlanRecord(
         repository=thread.id.repository,
         pull=thread.id.number,

@@ -71,8 +71,10 @@ class Approval(Record):
         return self.starts or execution_id(self.id)
 
     def naming_execution(self) -> "Approval":
-        """The same approval with an id for its execution. What it approved and when tell it from an
-        approval with the same numbers on another host."""
+        """The same approval, if it is one, with an id for its execution. What it approved and when
+        tell it from an approval with the same numbers on another host."""
+        if not self.approved:
+            return self
         cause = f"{self.id}/{self.commit}/{self.fingerprint}/{self.at.isoformat()}"
         return self.model_copy(update={"starts": execution_id(cause)})
 
