@@ -94,7 +94,7 @@ class Asked:
         if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
         policy = self._lab.now().policy
-        if proposed.agent and (allowed := policy.agent(proposed.agent.login, proposed.agent.id)):
+        if proposed.agent and (allowed := policy.allowance(proposed.agent)):
             most, agent = allowed.device_hours_per_month, proposed.agent.id
             if over := self._ledger.over_allowance(agent, found, limit, most, now):
                 return over

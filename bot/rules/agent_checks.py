@@ -14,6 +14,8 @@ from runner.planning.planned_steps import asked, testing, uploads
 from runner.schema.devices import listed
 from runner.schema.record import Agent, Approval, Plan
 
+NO_AGENT = "the policy does not name the author of the pull request as an agent"
+
 
 def _allowance(case: Case) -> Allowance | None:
     """What the policy gives the author of the pull request; None if that is not an agent."""
@@ -61,7 +63,7 @@ def needs_maintainer(
     if plan_comment.own_code(plan) is not None:
         return "it has its own code"
     if testing(plan.steps):
-        return "it runs code that models and task files write"
+        return "it runs Python that models write, and Python in task files"
     if uploads(plan.steps) or asked(plan.steps):
         return "it sends something out of the lab"
     others = [name for name in sorted(_kinds(plan)) if not _is_cpu(plan, name)]
@@ -79,12 +81,15 @@ def needs_maintainer_here(
     starts each plan once, and only what the agent itself pushed, or opened the pull request
     with."""
     if not any(push.after == commit and push.by == agent.id for push in thread.pushes):
-        return "the lab has not seen that the agent itself pushed this commit (a new push is seen)"
+        return (
+            "GitHub has not reported to the lab that the agent itself pushed this commit; if it did, "
+            "it pushes again"
+        )
     void = {ran.execution.id for ran in thread.executions if ran.life.state == "voided"}
-    asked = {word.command for word in words}
+    these = {word.command for word in words}
     for word in thread.approvals.values():
         same = word.approved and word.fingerprint == plan.fingerprint
-        if same and word.command not in asked and word.execution not in void:
+        if same and word.command not in these and word.execution not in void:
             return "this was started before in this pull request"
     return None
 
@@ -93,7 +98,7 @@ def policy_approves(case: Case) -> str | None:
     """Why the policy of now does not approve the plan by itself; None if it does."""
     plan, agent = case.plan, case.plan.agent
     if _allowance(case) is None or agent is None:
-        return "the policy does not name the author of the pull request as an agent"
+        return NO_AGENT
     return why_maintainer(
         case.thread, agent, case.planned, plan.commit, plan.limit_seconds, case.words
     )
@@ -110,8 +115,8 @@ def why_maintainer(
     """Why the policy does not approve this plan of the agent by itself, for what it is or for what
     happened before; None if it does."""
     policy = thread.policy()
-    if (allowed := policy.agent(agent.login, agent.id)) is None:
-        return None
+    if (allowed := policy.allowance(agent)) is None:
+        return NO_AGENT
     return needs_maintainer(allowed, policy, plan, limit) or needs_maintainer_here(
         thread, agent, plan, commit, words
     )

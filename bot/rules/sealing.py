@@ -66,7 +66,7 @@ def rules(thread: Thread) -> Iterator[Action]:
 
 def _seal(thread: Thread) -> Iterator[Action]:
     issue = thread.issue()
-    if issue is None or not issue.open or which_plan.is_ignored(thread, issue.author.login):
+    if issue is None or not issue.open or which_plan.is_ignored(thread, issue.author):
         return
     if thread.restored is not None and Key("sealed") in thread.said:
         return  # the seal is lost, and the text may have been edited

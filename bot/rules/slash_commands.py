@@ -32,7 +32,7 @@ AGAIN = ("failed", "cancelled", "voided")  # the states that `/retry` is for
 
 def rules(thread: Thread) -> Iterator[Action]:
     """Answers to the commands of this thread, and their effects."""
-    heard = (one for one in thread.messages if not which_plan.is_ignored(thread, one.author.login))
+    heard = (one for one in thread.messages if not which_plan.is_ignored(thread, one.author))
     meant = [(message, commands.read(message.body)) for message in heard]
     for message, reading in meant:
         if reading.commands and not _is_doubtful(thread, message):

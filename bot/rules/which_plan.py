@@ -154,9 +154,9 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
     )
 
 
-def is_ignored(thread: Thread, login: str) -> bool:
+def is_ignored(thread: Thread, who: Person) -> bool:
     """Whether a user is a bot that the policy does not name as an agent."""
-    return login.lower().endswith(APP) and thread.policy().agent(login) is None
+    return who.login.lower().endswith(APP) and thread.policy().agent(who.login, who.id) is None
 
 
 def role_of(thread: Thread, who: Person) -> str:

@@ -171,7 +171,7 @@ def _in_words(pipeline: Pipeline, times: Times, bubble: float) -> str:
     )
     return (
         f"measured with one part: {of}; transport {1000 * times.transport:.3g} ms, "
-        f"{1000 * times.between:.3g} ms between two. With these "
+        f"{1000 * times.between:.3g} ms from one action to the next. With these "
         f"times {pipeline.schedule} is expected to have a bubble of {100 * bubble:.0f} %"
     )
 

@@ -153,8 +153,8 @@ def _planned(cost: Cost) -> str:
     if not cost.runs:
         return f"no training, on {cost.device}"
     if cost.uncounted == cost.runs:
-        return f"not known (own code), on {cost.device}"
-    rest = f", and {many(cost.uncounted, 'run')} of own code" if cost.uncounted else ""
+        return f"not known (own models), on {cost.device}"
+    rest = f", and {many(cost.uncounted, 'run')} of own models" if cost.uncounted else ""
     return f"{between(*cost.seconds)} of training on {cost.device}{rest}"
 
 

@@ -56,7 +56,7 @@ def command(
         str,
         typer.Option(
             help="The command that proposes: JSON on stdin, a declaration on stdout. The lab "
-            "publishes it."
+            "publishes this command, so put no secret in it."
         ),
     ],
     budget: Annotated[int, typer.Option(min=1, max=10_000, help="The most trials.")],

@@ -1,6 +1,6 @@
 """The records of an execution as a small store, to keep beside its declaration in a repository."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +11,15 @@ from runner.schema import record
 from runner.schema.record import Execution, Result
 from runner.store.store import Store, StoreError
 
+# What to do where a name is taken.
+OTHER_FOLDER = ", and no record is ever changed; keep the records in another folder"
+RUN_AGAIN = (
+    ", and the site would show only one of the two under this name; run the experiment again, from "
+    "another pull request if it came from one, and keep that execution"
+)
 
-def copy(store: Store, execution: str, to: Path, beside: Iterable[Path] = ()) -> int:
+
+def copy(store: Store, execution: str, to: Path, beside: Collection[Path] = ()) -> int:
     """Copy the records of an execution to a store in another folder: its events, runs and replays,
     and where it comes from a pull request its preregistration, plans and approvals. Outputs stay.
     Returns how many files that other store now has of it.
@@ -23,13 +30,12 @@ def copy(store: Store, execution: str, to: Path, beside: Iterable[Path] = ()) ->
     return _copy(store, _of_execution(store, execution), to, beside)
 
 
-def copy_search(store: Store, search: str, to: Path, beside: Iterable[Path] = ()) -> int:
+def copy_search(store: Store, search: str, to: Path, beside: Collection[Path] = ()) -> int:
     """Copy the records of a search, and those of its executions, likewise."""
     end = record.require(store, f"searches/{search}/end", record.SearchEnd)
     trials = record.numbered(store, f"searches/{search}", record.SearchTrial)
-    named = [trial.execution for trial in trials if trial.execution]
-    named += end.compared.executions if end.compared else ()
-    files = [file for name in dict.fromkeys(named) for file in _of_execution(store, name)]
+    named = record.executions_of(trials, end)
+    files = [file for name in named for file in _of_execution(store, name)]
     files += [file.name for file in store.walk(f"records/searches/{search}")]
     return _copy(store, files, to, beside)
 
@@ -63,35 +69,23 @@ def _of_execution(store: Store, execution: str) -> list[str]:
     ]
 
 
-def _copy(store: Store, names: Iterable[str], to: Path, beside: Iterable[Path]) -> int:
+def _copy(store: Store, names: Iterable[str], to: Path, beside: Collection[Path]) -> int:
     """Look in all stores first, so that a refusal leaves nothing behind."""
     found = {name: data for name in names if (data := store.peek(name)) is not None}
-    kept_here = {place.resolve() for place in beside}  # whose records the site shows together
+    together = {place.resolve() for place in beside}  # the site shows these as one store
     for place in (to, *beside):
         if not (place / "store.json").exists():
             continue
         there = Store(place, make=False)
         for name, data in found.items():
             if there.peek(name) not in (None, data):
-                raise StoreError(_taken(place, name, here=place.resolve() not in kept_here))
+                advice = RUN_AGAIN if place.resolve() in together else OTHER_FOLDER
+                raise StoreError(f"{place}/{name} is there with other bytes{advice}.")
     kept = Store(to)
     for name, data in found.items():
         if not kept.create(name, data) and kept.peek(name) != data:
-            raise StoreError(_taken(to, name, here=True))
+            raise StoreError(f"{to}/{name} is there with other bytes{OTHER_FOLDER}.")
     return len(found)
-
-
-def _taken(place: Path, name: str, here: bool) -> str:
-    if here:
-        return (
-            f"{place}/{name} is there with other bytes, and no record is ever changed; keep the "
-            "records in another folder."
-        )
-    return (
-        f"{place}/{name} is there with other bytes, and the site would show only one of the two "
-        "under this name; run the experiment again, from another pull request if it came from one, "
-        "and keep that execution."
-    )
 
 
 def _folders(execution: record.Execution) -> Iterator[str]:

@@ -32,7 +32,7 @@ from runner.store import artifacts
 from runner.store.scratch_paths import LOG, SCRATCH
 from runner.store.store import Store
 
-log = logging.getLogger("regatta.past")
+log = logging.getLogger("regatta.provenance")
 
 
 def standing(

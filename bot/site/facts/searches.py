@@ -62,10 +62,9 @@ class Search:
         ]
 
     @property
-    def executions(self) -> set[str]:
+    def executions(self) -> list[str]:
         """Those of its trials, and of the comparison at its end."""
-        compared = self.end.compared.executions if self.end and self.end.compared else ()
-        return {one.execution for one in self.trials if one.execution} | {*compared}
+        return record.executions_of(self.trials, self.end)
 
     @property
     def finding(self) -> str | None:

@@ -56,7 +56,8 @@ from runner.store.store import Store
 log = logging.getLogger("regatta.site")
 OWN = ("runs/", "executions/", "data/")  # pages of one execution
 REPOSITORY = r"[\w.-]+/[\w.-]+"
-SELDOM = 100_000  # new objects between two garbage collections
+# New objects between two garbage collections; and so many of these before older ones are looked at.
+SELDOM = 100_000, 100, 100
 
 
 class SiteError(Exception):
@@ -147,7 +148,7 @@ def _seldom_collected() -> Iterator[None]:
     """Collect garbage rarely: the objects of a large build live until its end, and scanning them
     again and again would take a third of its time."""
     usual = gc.get_threshold()
-    gc.set_threshold(SELDOM, 100, 100)
+    gc.set_threshold(*SELDOM)
     try:
         yield
     finally:

@@ -91,6 +91,7 @@ from runner.schema.record.searches import SearchEnd as SearchEnd
 from runner.schema.record.searches import SearchTerms as SearchTerms
 from runner.schema.record.searches import SearchTrial as SearchTrial
 from runner.schema.record.searches import WeighedTrial as WeighedTrial
+from runner.schema.record.searches import executions_of as executions_of
 from runner.schema.record.studies import AblatedPart as AblatedPart
 from runner.schema.record.studies import IsoflopArm as IsoflopArm
 from runner.schema.record.studies import PlannedAblation as PlannedAblation

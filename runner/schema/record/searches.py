@@ -2,6 +2,7 @@
 trials, and its end. What the program wrote is kept as it wrote it."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -80,3 +81,9 @@ class SearchEnd(Record):
     noise: float | None  # standard deviation between seeds, pooled
     weighed: tuple[WeighedTrial, ...]
     compared: Compared | None = None  # None: no trial's mean was better
+
+
+def executions_of(trials: Iterable[SearchTrial], end: SearchEnd | None) -> list[str]:
+    """The executions of a search: those of its trials, and of the comparison at its end."""
+    compared = end.compared.executions if end and end.compared else ()
+    return [*dict.fromkeys([*(one.execution for one in trials if one.execution), *compared])]

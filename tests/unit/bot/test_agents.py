@@ -12,7 +12,7 @@ from bot.model.actions import Say, Write
 from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import PATH, Allowance, Policy
 from bot.model.thread import Finding, Issue, Message, Push, Said, Thread, ThreadId
-from bot.rules import agent_checks, agents, approval, sealing, slash_commands
+from bot.rules import agent_checks, agents, approval, sealing, slash_commands, which_plan
 from runner.schema import record
 from runner.schema.record import Approval, Person, Plan, PlannedRung
 from tests import synthetic
@@ -126,15 +126,15 @@ def test_code_that_models_and_task_files_write_needs_a_maintainer_and_the_plan_s
     plan = synthetic.plan()
     testing = plan.model_copy(update={"steps": {"score": tests_code, "asked": asks}})
     assert agent_checks.needs_maintainer(AGENTS["mira"], POLICY, testing, 1.0) == (
-        "it runs code that models and task files write"
+        "it runs Python that models write, and Python in task files"
     )
     said = plan_comment.plan(OF_MIRA.model_copy(update={"plan": testing}))
-    assert "**This plan runs Python that models and task files write:**" in said
+    assert "**This plan runs Python that models write, and Python in task files:**" in said
     assert "Steps: `score` " in said.replace("\n", " ")
     assert "`asked`" not in said.partition("Steps: ")[2].partition("**To start")[0]
     harmless = plan.model_copy(update={"steps": {"asked": asks}})
     assert agent_checks.needs_maintainer(AGENTS["mira"], POLICY, harmless, 1.0) is None
-    assert "Python that models" not in plan_comment.plan(OF_MIRA)
+    assert "Python that models write" not in plan_comment.plan(OF_MIRA)
 
 
 def said_by_mira() -> tuple[Message, CommandKey, str]:
@@ -147,6 +147,11 @@ def test_whoever_gets_an_agents_login_later_is_not_this_agent() -> None:
     assert decided(of_agent(agents=named)) is not None
     other = {"mira": AGENTS["mira"].model_copy(update={"id": 32})}
     assert agents.agent_of(of_agent(agents=other)) is None
+    gone = agent_checks.why_maintainer(of_agent(agents={}), MIRA, synthetic.plan(), HEAD, 1.0)
+    assert gone == agent_checks.NO_AGENT
+    app = {"old[bot]": named["mira"].model_copy(update={"id": APP.id})}
+    assert not which_plan.is_ignored(of_agent(agents=app), APP)
+    assert which_plan.is_ignored(of_agent(agents=named), APP)
     renamed = {"before": named["mira"]}
     assert decided(of_agent(agents=renamed)) is not None
     asked = approval.run(of_agent(agents=renamed), *said_by_mira())

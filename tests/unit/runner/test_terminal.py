@@ -90,8 +90,8 @@ def test_a_plan_without_steps_keeps_its_order(plan: Plan) -> None:
     ("runs", "uncounted", "words"),
     [
         (4, 0, "40 s to 1 min 40 s of training on 1 × CPU, 2 cores"),
-        (4, 1, "40 s to 1 min 40 s of training on 1 × CPU, 2 cores, and 1 run of own code"),
-        (4, 4, "not known (own code), on 1 × CPU, 2 cores"),
+        (4, 1, "40 s to 1 min 40 s of training on 1 × CPU, 2 cores, and 1 run of own models"),
+        (4, 4, "not known (own models), on 1 × CPU, 2 cores"),
         (0, 0, "no training, on 1 × CPU, 2 cores"),
     ],
 )
