@@ -82,8 +82,8 @@ def needs_maintainer_here(
     with."""
     if not any(push.after == commit and push.by == agent.id for push in thread.pushes):
         return (
-            "GitHub has not reported to the lab that the agent itself pushed this commit; if it did, "
-            "it pushes again"
+            "GitHub has not reported to the lab that the agent itself pushed this commit; if it "
+            "did, it pushes again"
         )
     void = {ran.execution.id for ran in thread.executions if ran.life.state == "voided"}
     these = {word.command for word in words}
