@@ -116,7 +116,7 @@ def wrong(name: str) -> str:
 def what(metric: str) -> What:
     """Its unit and direction."""
     last = metric.rpartition("/")[2]
-    return WHATS.get(last, What("", "", None, last.replace("_", " ")))
+    return WHATS.get(last) or What("", "", None, last.replace("_", " "))
 
 
 def better(metric: str) -> Direction | None:

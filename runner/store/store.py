@@ -173,8 +173,12 @@ class Store:
 
     def walk(self, folder: str = "", *, deep: bool = True) -> Iterator[Entry]:
         """All files below `folder`, drafts included; if not `deep`, the entries directly in it."""
+        parts = [*self._parts(folder)]
+        if len(parts) == 1:
+            yield from parts[0].walk(folder, deep)
+            return
         seen = set()
-        for part in self._parts(folder):
+        for part in parts:
             for entry in part.walk(folder, deep):
                 belongs = part is self._part(entry.name) or part in self._also
                 if entry.name not in seen and (entry.folder or belongs):

@@ -35,9 +35,9 @@ def fill(folder: Path, executions: int) -> None:
 
 
 def more(folder: Path, n: int) -> None:
-    """One more execution."""
+    """One more execution, after all others."""
     Store.create = synthetic.create_at_once  # type: ignore[method-assign]
-    at, rng = synthetic.START + timedelta(days=30, minutes=n), random.Random(n)
+    at, rng = synthetic.START + timedelta(days=5_000, minutes=n), random.Random(n)
     plan = synthetic.plan(title=f"One more, {n}", predictions=[synthetic.prediction()])
     figures = synthetic.figures(*([2.9 + rng.gauss(0, 0.03) for _ in range(3)] for _ in range(2)))
     execution = synthetic.execution(plan, f"more {n}", pull=100_000 + n, at=at)

@@ -82,31 +82,31 @@ def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn]) -> Put:
     a problem are drawn again next time. A second build waits for the first."""
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
-        wanted = {file.path: file for file in files}
         was, there = _read(out), _below(out)
-        drawn = [
-            path
-            for path, file in wanted.items()
-            if file.made_from is None or was.get(path) != file.made_from or path not in there
-        ]
-        redrawn = set(drawn)
+        now: dict[str, str | None] = {}
+        draws: dict[str, File] = {}  # not all files, of which a large site has very many
+        for file in files:  # the last one of a path counts
+            now[file.path] = made = file.made_from
+            draws.pop(file.path, None)
+            if made is None or was.get(file.path) != made or file.path not in there:
+                draws[file.path] = file
         # If a build crashes while drawing, its replaced files must not count as current.
-        if stale := redrawn & was.keys():
+        if stale := draws.keys() & was.keys():
             _note(out, {path: made for path, made in was.items() if path not in stale})
-        now, faults = {path: file.made_from for path, file in wanted.items()}, dict[str, str]()
-        for path in drawn:
-            found = draw(wanted[path])
+        faults: dict[str, str] = {}
+        for path, file in draws.items():
+            found = draw(file)
             if found.fault is not None:
                 faults[path], now[path] = found.fault, None
             if found.content is None:
                 del now[path]
             else:
                 write(out / path, found.content)
-        for path in (was.keys() | redrawn) - now.keys():
+        for path in (was.keys() | draws.keys()) - now.keys():
             _remove(out, path)
         if stale or now != was:
             _note(out, now)
-    return Put(drawn, faults)
+    return Put([*draws], faults)
 
 
 def _below(out: Path) -> set[str]:
@@ -139,7 +139,7 @@ def _read(out: Path) -> dict[str, str | None]:
 
 
 def _note(out: Path, known: dict[str, str | None]) -> None:
-    write(out / MADE_FROM, json.dumps(known, indent=0, sort_keys=True))
+    write(out / MADE_FROM, json.dumps(known, sort_keys=True))
 
 
 def write(target: Path, content: bytes | str) -> None:

@@ -7,12 +7,13 @@ from functools import cached_property
 from bot.site.base.files import made_from
 from bot.site.facts.tags import tags
 from runner.analysis import promotion, speedrun_ranking, speedrun_rows, verdicts
-from runner.analysis.estimates import Scores
+from runner.analysis.estimates import Figures, Scores
 from runner.analysis.verdicts import ArmSummary
 from runner.history import forecasts
 from runner.lib.base_record import Record
 from runner.lib.format import natural
 from runner.schema import record
+from runner.schema.metrics import BPB
 from runner.store.store import Store
 
 UNKNOWN, LOCAL = "unknown", "local"  # authors of older records, and of local runs
@@ -25,6 +26,7 @@ class Entry(Record):
     seen: str = ""  # names, sizes and times of its records when they were read
     told: str  # SHA-256 over their bytes, and over the seal
     tags: tuple[str, ...] = ()
+    summaries: dict[str, ArmSummary]  # mean and spread of each arm over its seeds
     curved: bool  # whether a run has a curve, which may not be in memory
     events: tuple[str, ...]
     execution: record.Execution
@@ -85,10 +87,10 @@ class Entry(Record):
         """The names of its runs."""
         return [name_of(run) for run in self.runs]
 
-    @cached_property
-    def figures(self) -> dict[tuple[str, int], float | None]:
+    @property
+    def figures(self) -> Figures:
         """The lab's own score of each run by `eval/bpb`."""
-        return verdicts.figures_of(self.runs)
+        return self.scores[BPB]
 
     @cached_property
     def scores(self) -> Scores:
@@ -102,18 +104,13 @@ class Entry(Record):
     def parameters(self, arm: str) -> int | None:
         """Of its model; for an own model as the lab counted them in the trained parameters."""
         scored = (run.evaluated for run in self.runs if run.arm == arm and run.evaluated)
-        counted = next((one.parameters for one in scored if one.parameters), None)
-        return self.plan.arms[arm].parameters or counted
+        counted = (one.parameters for one in scored if one.parameters)
+        return self.plan.arms[arm].parameters or next(counted, None)
 
     @property
     def has_figures(self) -> bool:
         """Whether at least one run was scored."""
         return any(figure is not None for figure in self.figures.values())
-
-    @cached_property
-    def summaries(self) -> dict[str, ArmSummary]:
-        """Mean and spread of each arm over its seeds."""
-        return {arm: verdicts.arm_summary(self.plan, self.figures, arm) for arm in self.plan.arms}
 
     @property
     def gate(self) -> promotion.Gate | None:
@@ -194,15 +191,19 @@ def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entr
     result = take(f"{folder}/result", record.Result)
     numbers = sorted(int(number) for number in record.names(store, f"replays/{name}"))
     replays = [take(f"replays/{name}/{number}", record.Replayed) for number in numbers]
+    done = tuple(run for run in runs if run)
+    figures = verdicts.figures_of(done)
+    plan = execution.plan
     return Entry(
         seen=seen,
         told=digest.hexdigest(),
-        tags=tags(execution.plan),
-        curved=any(run.curve for run in runs if run),
+        tags=tags(plan),
+        summaries={arm: verdicts.arm_summary(plan, figures, arm) for arm in plan.arms},
+        curved=any(run.curve for run in done),
         events=tuple(ordered),
         execution=execution,
         result=result,
-        runs=tuple(run for run in runs if run),
+        runs=done,
         approval=approval,
         ends=ends,
         replays=tuple(replay for replay in replays if replay),

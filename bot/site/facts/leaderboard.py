@@ -104,10 +104,11 @@ class Row:
     def model_flops(self) -> int | None:
         """Of one run, by formula; for an own model 3 times the forward pass of its trace, which is
         a claim."""
+        if self.planned.model_flops:
+            return self.planned.model_flops
         looked = (run.evaluated.examined for run in self._runs if run.evaluated)
         traced = next((x.forward_flops_per_token for x in looked if x), None)
-        by_trace = 3 * traced * self.planned.tokens if traced else None
-        return self.planned.model_flops or by_trace
+        return 3 * traced * self.planned.tokens if traced else None
 
     @property
     def _runs(self) -> list[record.Run]:
@@ -117,6 +118,8 @@ class Row:
     def unranked(self) -> str | None:
         """Why it has no rank, whatever its figure is; None if it may have one."""
         plan, ends = self.entry.plan, self.entry.steps
+        if not plan.own_code():
+            return None
         trained = {name for (arm, _), name in plan.trained().items() if arm == self.arm}
         used = {x for x, step in plan.steps.items() if trained & {x, *step.needs} and step.own}
         loose = [x for x in used if x in ends and not _apart(ends[x])]

@@ -77,6 +77,13 @@ class Line:
         entry = self.row.entry
         return [f"{entry.execution.id}.{run_name(self.row.arm, seed)}" for seed in entry.plan.seeds]
 
+    @property
+    def told(self) -> str:
+        """All that it is made from, as text: the records, and its place among the others."""
+        row, origin = self.row, self.row.entry.execution.origin
+        among = row.rank, row.tied, row.leads, row.again, self.place, self.point.fronts
+        return f"{row.entry.told} {row.arm} {among} {origin and origin.repository_name}"
+
 
 def keys(line: Line) -> dict[str, Any]:
     """A row's keys for sorting and filtering."""
@@ -129,6 +136,11 @@ class Board:
     def path(self) -> str:
         """The path of its page."""
         return f"boards/{self.id}.html"
+
+    @property
+    def scripts(self) -> tuple[str, str]:
+        """The paths of the figures of its two charts."""
+        return f"boards/{self.id}.chart.js", f"boards/{self.id}.records.js"
 
     @property
     def text(self) -> str:
@@ -188,7 +200,7 @@ class Board:
             COSTS,
             name="frontier",
             title="Cost and quality",
-            script=f"boards/{self.id}.chart.js",
+            script=self.scripts[0],
             height=HEIGHT,
         )
 
@@ -201,7 +213,7 @@ class Board:
             [*map(_dated, self.group.rows)],
             [*map(_dated, records)],
             f"{what.unit or what.words}, {metrics.better(self.group.metric)} is better",
-            script=f"boards/{self.id}.records.js",
+            script=self.scripts[1],
             height=HEIGHT,
         )
 
@@ -246,7 +258,15 @@ class Board:
     def rows(self) -> Rows:
         """Its table."""
         names = {"whisker": whisker, "status": status, "same": self.same}
-        return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
+        return Rows(
+            f"boards/{self.id}",
+            "board",
+            self.lines,
+            keys,
+            "board_row.html",
+            names,
+            told=[line.told for line in self.lines],
+        )
 
 
 def _dated(row: Row) -> Dated:
@@ -278,9 +298,11 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
         )
 
     for board in boards:
-        yield File(board.chart.script, partial(_source, board.chart), made)
-        yield File(board.history.script, partial(_source, board.history), made)
-        yield from board.rows.files(look.pages, made)
+        own = made_from(look.told, board.group.metric, board.group.identity, *board.rows.told)
+        chart, history = board.scripts
+        yield File(chart, partial(_chart, board), own)
+        yield File(history, partial(_history, board), own)
+        yield from board.rows.files(look.pages, made_from(look.told, str(board.same)))
         yield from board.preview.files(look)
         yield page(board.path, board)
     yield page("leaderboards.html", boards[0] if boards else None)
@@ -329,8 +351,12 @@ def named(boards: Sequence[Board], here: Board | None) -> list[Board]:
     return [*first, *([here] if here and here not in first else [])]
 
 
-def _source(chart: Chart) -> str:
-    return chart.source()
+def _chart(board: Board) -> str:
+    return board.chart.source()
+
+
+def _history(board: Board) -> str:
+    return board.history.source()
 
 
 def whisker(summary: ArmSummary, interval: Interval | None = None) -> str:

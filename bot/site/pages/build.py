@@ -57,7 +57,7 @@ log = logging.getLogger("regatta.site")
 OWN = ("runs/", "executions/", "data/")  # pages of one execution
 REPOSITORY = r"[\w.-]+/[\w.-]+"
 # New objects between two garbage collections; and so many of these before older ones are looked at.
-SELDOM = 100_000, 100, 100
+SELDOM = 1_000_000, 100, 100
 
 
 class SiteError(Exception):
@@ -104,6 +104,7 @@ def build(
         raise SiteError(f"{repository!r} is no repository; write owner/name.")
     with _seldom_collected():
         remembered = remembered or Memory(out)
+        gc.freeze()  # what is remembered stays
         key = signing.in_force(store, key)
         shown = look(lab, repository_url, signs=bool(key), live=live, address=address)
         shown = shown.at(repository)
@@ -146,12 +147,14 @@ def _put(
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
     """Collect garbage rarely: the objects of a large build live until its end, and scanning them
-    again and again would take a third of its time."""
+    again and again would take a third of its time. What `gc.freeze` hides meanwhile counts as old
+    afterwards."""
     usual = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:
         yield
     finally:
+        gc.unfreeze()
         gc.set_threshold(*usual)
 
 

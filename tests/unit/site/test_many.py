@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from bot.site.base import files
+from bot.site.base import files, rows
 from bot.site.facts.memory import NAME, Memory
 from bot.site.pages.build import build
 from runner.publish import signing
+from runner.schema.metrics import BPB
 from runner.store.store import Store
 from tests import synthetic
 
@@ -55,9 +56,33 @@ def test_one_more_execution_is_read_alone_and_draws_its_own_pages_and_the_boards
     assert all(new in path for path in own)
     assert {"index.html", "leaderboards.html", "api/leaderboard.json"} < set(drawn)
     built(store, tmp_path / "fresh")
-    for path in (tmp_path / "fresh").rglob("*.html"):
-        kept = tmp_path / "site" / path.relative_to(tmp_path / "fresh")
-        assert kept.read_bytes() == path.read_bytes()
+    assert pages_and_scripts(tmp_path / "site") == pages_and_scripts(tmp_path / "fresh")
+
+
+def pages_and_scripts(site):
+    found = (path for path in site.rglob("*") if path.suffix in (".html", ".js"))
+    return {path.relative_to(site): path.read_bytes() for path in found}
+
+
+def test_of_the_leaderboards_scripts_only_those_are_drawn_whose_rows_have_changed(
+    store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rows, "CHUNK", 5)
+    built(store, tmp_path / "site")
+    groups = json.loads((tmp_path / "site" / "api" / "leaderboard.json").read_bytes())["groups"]
+    ours, other = sorted(groups, key=lambda group: group["source"] != "stdlib")
+    of = synthetic.execution(synthetic.plan(title="One more"), "more", pull=900)
+    worse = 0.5 + ours["rows"][9][BPB]  # than the first ten rows, which keep their scripts
+    figures = synthetic.figures(*([worse, worse + 0.01, worse + 0.02] for _ in range(2)))
+    synthetic.finish(store, of, figures)
+    _, drawn = built(store, tmp_path / "site")
+    scripts = [path for path in drawn if path.startswith("boards/") and path.endswith(".js")]
+    assert f"boards/{ours['validation_sha256'][:12]}-{ours['eval_tokens']}.chart.js" in scripts
+    assert not any(other["validation_sha256"][:12] in path for path in scripts)
+    numbered = [path for path in scripts if path.split(".")[-2].isdigit()]
+    assert 0 < len(numbered) < -(-len(ours["rows"]) // 5) - 1
+    built(store, tmp_path / "fresh")
+    assert pages_and_scripts(tmp_path / "site") == pages_and_scripts(tmp_path / "fresh")
 
 
 def test_an_execution_that_runs_is_read_each_time_until_it_has_ended(store, tmp_path):
