@@ -43,23 +43,22 @@ class Broken:
 def placed(points: Sequence[Point]) -> list[Point]:
     """The same points with their place on the Pareto frontier of quality and each cost."""
     names = list(points[0].costs) if points else []
-    by_cost = {name: _fronts(points, name) for name in names}
+    scores = [turned(point.summary, point.metric) for point in points]
+    by_cost = {name: _fronts([one.costs[name] for one in points], scores) for name in names}
     return [
         replace(point, fronts={name: found[at] for name, found in by_cost.items()})
         for at, point in enumerate(points)
     ]
 
 
-def _fronts(points: Sequence[Point], cost: str) -> list[Front]:
-    found: list[Front] = [""] * len(points)
+def _fronts(prices: Sequence[float | None], scores: Sequence[ArmSummary]) -> list[Front]:
+    found: list[Front] = [""] * len(scores)
     kept = sorted(
-        (price, at)
-        for at, point in enumerate(points)
-        if point.summary.certain and (price := point.costs[cost]) is not None
+        (price, at) for at, price in enumerate(prices) if price is not None and scores[at].certain
     )
     mean, high = float("inf"), float("inf")  # the best so far at this or a lower cost
     for _, these in groupby(kept, key=lambda pair: pair[0]):
-        equal = [(at, turned(points[at].summary, points[at].metric)) for _, at in these]
+        equal = [(at, scores[at]) for _, at in these]
         before = mean
         mean = min(mean, *(one.middle for _, one in equal))
         high = min(high, *(one.band[1] for _, one in equal))

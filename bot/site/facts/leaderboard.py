@@ -53,7 +53,7 @@ class Row:
         """Over the seeds."""
         return self.summary.middle
 
-    @property
+    @cached_property
     def turned(self) -> ArmSummary:
         """The score so that lower is better."""
         return turned(self.summary, self.metric)
