@@ -7,7 +7,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -26,10 +25,9 @@ from bot.site.pages.build import build
 from bot.site.pages.templating import look
 from bot.telemetry import logs
 from runner.history import kept_records
-from runner.lib import redact
+from runner.lib import addresses, redact
 from runner.publish import hub, signing, wandb_live
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LEVEL = 6  # of gzip: level 9 takes longer and saves next to nothing
 ENDS_WITHIN = 10  # seconds for current answers; then the lease must be released
 
@@ -114,7 +112,7 @@ def files(folder: Path) -> ASGIApp:
 
 def public(address: str) -> str:
     """The address, if other machines can reach it. Preview images are for them alone."""
-    return "" if urlsplit(address).hostname in LOOPBACK else address
+    return "" if addresses.is_here(address) else address
 
 
 def serve(settings: Settings, host: str, port: int) -> None:

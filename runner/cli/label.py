@@ -15,7 +15,7 @@ from rich.console import Console
 from runner.cli import options
 from runner.cli.ending import FAILED, print_json, remark, stop, stopping
 from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
-from runner.lib import redact
+from runner.lib import addresses, redact
 from runner.lib.paths import LAB
 from runner.lib.untrusted_files import printable
 from runner.publish.asking import CannotAsk, Endpoint, ask
@@ -26,7 +26,6 @@ from runner.store.store import Store, StoreError
 
 CHILD = "runner.worker.label_child"
 KEY = "REGATTA_LABEL_KEY"
-HERE = ("localhost", "127.0.0.1", "::1")
 
 Price = Annotated[
     float,
@@ -73,7 +72,7 @@ def command(
     where = urlsplit(endpoint)
     if where.scheme not in ("http", "https") or not where.hostname:
         stop(f"--endpoint {endpoint}: it is not an address; write one such as https://…/v1.")
-    if key and where.scheme == "http" and where.hostname not in HERE:
+    if key and where.scheme == "http" and not addresses.is_here(endpoint):
         stop(f"--endpoint {endpoint}: a key is sent over https alone; write https://….")
     redact.hold(key)
     opened = options.opened(store, jobs)

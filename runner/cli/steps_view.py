@@ -9,7 +9,7 @@ from rich.text import Text
 from runner.cli.tables import Cell, table
 from runner.execution import aliases
 from runner.lib.format import natural
-from runner.publish.step_summary import ended, ordered, status
+from runner.publish.step_summary import declared, ended, ordered, status
 from runner.schema.record import Plan, PlannedStep, Standing, StepEnd
 
 STATES = {
@@ -25,9 +25,8 @@ STATES = {
 
 
 def in_turn(plan: Plan) -> Plan:
-    """The plan as people read it: its arms and steps in the order in which they were declared. The
-    plan itself has them sorted by name."""
-    steps = _by_turn(plan.steps)
+    """The plan as people read it: its arms and steps in the order in which they were declared."""
+    steps = declared(plan.steps)
     trained = plan.model_copy(update={"steps": steps}).trained()
     names = dict.fromkeys([*(arm for arm, _ in trained), *plan.arms])
     return plan.model_copy(
@@ -39,7 +38,7 @@ def standings(steps: Mapping[str, PlannedStep], found: Mapping[str, Standing]) -
     """The status of each step, and why it would run again."""
     rows = (
         (_called(name, step), step.do, _state(found[name].state), found[name].why)
-        for name, step in ordered(_by_turn(steps)).items()
+        for name, step in ordered(steps).items()
     )
     return table(("step", "function", "status", "reason"), rows)
 
@@ -48,7 +47,7 @@ def ends(steps: Mapping[str, PlannedStep], found: Mapping[str, StepEnd]) -> Tabl
     """How each step ended."""
 
     def rows() -> Iterator[tuple[Cell, ...]]:
-        for name, step in ordered(_by_turn(steps)).items():
+        for name, step in ordered(steps).items():
             end = found.get(name)
             yield name, step.do, _state(end.state if end else "not made"), ended(end) if end else ""
 
@@ -73,7 +72,7 @@ def drawing(steps: Mapping[str, PlannedStep]) -> Table:
     """One line per step: what it does, and its inputs from other steps."""
 
     def rows() -> Iterator[tuple[Cell, ...]]:
-        for name, step in ordered(_by_turn(steps)).items():
+        for name, step in ordered(steps).items():
             takes = (
                 f"{key} ← {', '.join(sorted(these, key=natural))}"
                 for key, these in step.inputs.items()
@@ -81,10 +80,6 @@ def drawing(steps: Mapping[str, PlannedStep]) -> Table:
             yield _called(name, step), step.do, "; ".join(takes)
 
     return table(("step", "function", "inputs (input ← steps)"), rows())
-
-
-def _by_turn(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
-    return dict(sorted(steps.items(), key=lambda item: item[1].turn))
 
 
 def _called(name: str, step: PlannedStep) -> Text:

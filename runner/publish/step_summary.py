@@ -8,8 +8,14 @@ from runner.schema import step_graph
 from runner.schema.record import PlannedStep, StepEnd
 
 
+def declared(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
+    """The steps in the order in which they were declared. Plans have them sorted by name."""
+    return dict(sorted(steps.items(), key=lambda item: item[1].turn))
+
+
 def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
-    """The steps, each after its inputs, otherwise in their order."""
+    """The steps, each after its inputs, otherwise as declared."""
+    steps = declared(steps)
     place = {name: number for number, name in enumerate(steps)}
     needs = {name: sorted(step.needs, key=place.__getitem__) for name, step in steps.items()}
     return {name: steps[name] for name in step_graph.order(needs)}

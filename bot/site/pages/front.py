@@ -44,7 +44,7 @@ class Finding:
 
 
 def files(
-    boards: Sequence[Board], facts: Lab, look: Look, searches: Sequence[Search] = ()
+    boards: Sequence[Board], facts: Lab, look: Look, searches: Sequence[Search]
 ) -> Iterator[File]:
     """`index.html` and its picture."""
     preview = pictured(facts, boards)
@@ -82,7 +82,7 @@ def so_far(facts: Lab) -> list[tuple[str, str]]:
     return [(f"{n:,}", words) for n, words in told if n]
 
 
-def found(facts: Lab, searches: Sequence[Search] = ()) -> list[Finding]:
+def found(facts: Lab, searches: Sequence[Search]) -> list[Finding]:
     """The last finding of each question, the newest first; without verdicts that do not count, and
     without re-runs. A search tells what it found in place of its trials."""
     trials = {name for one in searches if one.end for name in one.executions}

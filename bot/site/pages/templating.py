@@ -19,7 +19,7 @@ from bot.site.facts.entries import Entry
 from bot.site.pages.citation import bibtex
 from runner.analysis import answer, estimates, findings, score_table, verdicts
 from runner.history import lost_work
-from runner.lib import format
+from runner.lib import addresses, format
 from runner.planning import mesh_words
 from runner.publish import step_summary
 from runner.schema import metrics, prediction_forms, record
@@ -134,6 +134,7 @@ def _templates(
         expectation=findings.predicted,
         thread=thread,
         host=host,
+        is_here=addresses.is_here,
         commit=commit,
         on_devices=mesh_words.told,
         ordered=step_summary.ordered,

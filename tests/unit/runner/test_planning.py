@@ -401,7 +401,7 @@ def test_arms_are_in_natural_order_in_every_plan(tmp_path: Path) -> None:
     assert Plan.model_validate_json(graph.canonical()).runs() == graph.runs()
 
 
-def test_points_are_in_natural_order_also_after_their_user(tmp_path: Path) -> None:
+def test_steps_are_in_the_order_of_their_declaration_each_after_its_inputs(tmp_path: Path) -> None:
     steps = (
         "  parts: {do: 'm:f', sweep: {n: [128, 16, 8]}}\n  join: {do: 'm:f', inputs: {x: parts}}\n"
     )
@@ -409,7 +409,7 @@ def test_points_are_in_natural_order_also_after_their_user(tmp_path: Path) -> No
     head = "title: Parts\nresources: {kind: cpu}\nsteps:\n"
     (tmp_path / "experiment.yaml").write_text(head + steps)
     found = step_summary.ordered(planner.plan_folder(tmp_path).steps)
-    assert list(found) == ["parts/n=8", "parts/n=16", "parts/n=128", "join"]
+    assert list(found) == ["parts/n=128", "parts/n=16", "parts/n=8", "join"]
 
 
 # ── What one has made, others need not ───────────────────────────────────────────────────────────

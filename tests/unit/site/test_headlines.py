@@ -58,4 +58,4 @@ def test_each_question_has_its_newest_finding_once(store: Store) -> None:
         synthetic.finish(store, of, synthetic.PLAIN)
     other = synthetic.plan(title="Widths").model_copy(update={"experiment": "experiments/widths"})
     synthetic.finish(store, synthetic.execution(other, "3", at=synthetic.START), synthetic.PLAIN)
-    assert [one.title for one in front.found(read_lab(store))] == ["Rate 2", "Widths"]
+    assert [one.title for one in front.found(read_lab(store), [])] == ["Rate 2", "Widths"]
