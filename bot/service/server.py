@@ -55,6 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
                 pages,
                 lab=github.name,
                 repository_url=host,
+                repository=github.name,
                 key=key,
                 live=True,
                 remembered=remembered,

@@ -140,15 +140,10 @@ def test_a_file_that_is_broken_permits_nothing_and_starts_nothing_until_it_is_me
     assert [one["state"] for one in results(lab)] == ["done"]
 
 
-def test_a_file_that_is_broken_leaves_the_site_with_the_tracks_that_were_read_last(
-    lab: Lab,
-) -> None:
-    server, broken = labs_files(lab), {DEVICES: "cpu: {prise: 1}\n"}
-    assert server.tracks()["mine"].target == 2.0
-    decide(lab, {**broken})
-    assert server.tracks()["mine"].target == 2.0
+def served(lab: Lab) -> Settings:
+    """Of a server of the same lab, with a store of its own."""
     (lab.root / "token").write_text("a-token-of-the-tests")
-    settings = Settings(
+    return Settings(
         store=str(lab.root / "served"),
         repository="regatta-lab/lab",
         webhook_secret="a secret of the tests",
@@ -159,8 +154,23 @@ def test_a_file_that_is_broken_leaves_the_site_with_the_tracks_that_were_read_la
         ray_token_file=lab.root / "token",
         github_api=f"{lab.sandbox.url}/api/v3",
     )
-    create_app(settings)  # which knows no earlier ones
+
+
+def test_a_file_that_is_broken_leaves_the_site_with_the_tracks_that_were_read_last(
+    lab: Lab,
+) -> None:
+    server, broken = labs_files(lab), {DEVICES: "cpu: {prise: 1}\n"}
+    assert server.tracks()["mine"].target == 2.0
+    decide(lab, {**broken})
+    assert server.tracks()["mine"].target == 2.0
+    create_app(served(lab))  # which knows no earlier ones
     assert (lab.root / "served/site/index.html").is_file()
+
+
+def test_a_site_on_which_nothing_has_run_yet_leads_to_the_form_for_a_question(lab: Lab) -> None:
+    create_app(served(lab))
+    front = (lab.root / "served/site/index.html").read_text()
+    assert f'{lab.sandbox.url}/regatta-lab/lab/issues/new?template=experiment.yml"' in front
 
 
 def test_a_policy_at_its_old_path_counts_for_nothing_and_the_move_is_told(lab: Lab) -> None:
