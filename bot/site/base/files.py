@@ -11,11 +11,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from runner.lib.base_record import Record
 from runner.lib.paths import ROOMS
@@ -26,8 +27,7 @@ LIBRARIES = ("altair", "jinja2", "numpy", "scipy", "vl-convert-python")  # that 
 NEW = ".new"  # suffix of a file that is being written
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """One file of a site. Equal `made_from` means equal bytes from `draw`; without it the file is
     drawn each time."""
 
@@ -71,7 +71,7 @@ def edition() -> str:
     for library in LIBRARIES:
         digest.update(f"{library} {version(library)}\n".encode())
     for path in sorted(path for room in ROOMS for path in (top / room).rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
+        if "__pycache__" not in path.parts and path.is_file():
             found = hashlib.sha256(path.read_bytes()).hexdigest()
             digest.update(f"{path.relative_to(top).as_posix()}\0{found}\n".encode())
     return digest.hexdigest()
@@ -84,7 +84,7 @@ def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn]) -> Put:
     with _alone(out):
         was, there = _read(out), _below(out)
         now: dict[str, str | None] = {}
-        draws: dict[str, File] = {}  # not all files, of which a large site has very many
+        draws: dict[str, File] = {}  # only these: a large site has very many files
         for file in files:  # the last one of a path counts
             now[file.path] = made = file.made_from
             draws.pop(file.path, None)
@@ -153,7 +153,5 @@ def write(target: Path, content: bytes | str) -> None:
 def _remove(out: Path, path: str) -> None:
     """Remove a file, and the folders that it leaves empty."""
     (out / path).unlink(missing_ok=True)
-    for folder in (out / path).parents:
-        if folder == out or any(folder.iterdir()):
-            return
-        folder.rmdir()
+    with suppress(OSError):  # the first folder that is not empty ends it; `out` has the lock
+        os.removedirs((out / path).parent)

@@ -30,7 +30,7 @@ class Rows:
     template: str  # with a macro `row(line)`
     names: Mapping[str, Any]  # for the template
     newest_first: bool = False  # on the page; scripts have them in the order of `lines`
-    told: Sequence[str] = ()  # of each line, a digest of what its row says
+    told: Sequence[str] = ()  # of each line, a text or a digest of what its row says
 
     @property
     def first(self) -> Sequence[Any]:

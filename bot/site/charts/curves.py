@@ -216,6 +216,6 @@ NAMES: Mapping[str, Any] = {
 
 def plain(chart: Any) -> Mapping[str, Any]:
     """An Altair chart as Vega-Lite without style, which the page sets."""
-    found = dict(chart.to_dict(validate=False))  # its parts were validated as they were made
+    found = dict(chart.to_dict())
     found.pop("config", None)
     return found

@@ -26,7 +26,7 @@ class Entry(Record):
     seen: str = ""  # names, sizes and times of its records when they were read
     told: str  # SHA-256 over their bytes, and over the seal
     tags: tuple[str, ...] = ()
-    summaries: dict[str, ArmSummary]  # mean and spread of each arm over its seeds
+    summaries: dict[str, ArmSummary]  # mean and spread of each arm by `eval/bpb`, over its seeds
     curved: bool  # whether a run has a curve, which may not be in memory
     events: tuple[str, ...]
     execution: record.Execution
@@ -145,10 +145,18 @@ class Entry(Record):
         told = made_from(self.told, seal[0], *seal[1])
         return self.model_copy(update={"seal": seal[0], "edited": seal[1], "told": told})
 
+    def with_runs(self, runs: tuple[record.Run, ...]) -> "Entry":
+        """The same entry with these runs in place of its own."""
+        return self.model_copy(update={"runs": runs, "summaries": _summaries(self.plan, runs)})
+
     def without_curves(self) -> "Entry":
         """The same entry without curves, as memory keeps it."""
-        runs = tuple(run.model_copy(update={"curve": ()}) for run in self.runs)
-        return self.model_copy(update={"runs": runs})
+        return self.with_runs(tuple(run.model_copy(update={"curve": ()}) for run in self.runs))
+
+
+def _summaries(plan: record.Plan, runs: Iterable[record.Run]) -> dict[str, ArmSummary]:
+    figures = verdicts.figures_of(runs)
+    return {arm: verdicts.arm_summary(plan, figures, arm) for arm in plan.arms}
 
 
 def name_of(run: record.Run) -> str:
@@ -191,19 +199,17 @@ def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entr
     result = take(f"{folder}/result", record.Result)
     numbers = sorted(int(number) for number in record.names(store, f"replays/{name}"))
     replays = [take(f"replays/{name}/{number}", record.Replayed) for number in numbers]
-    done = tuple(run for run in runs if run)
-    figures = verdicts.figures_of(done)
-    plan = execution.plan
+    recorded = tuple(run for run in runs if run)
     return Entry(
         seen=seen,
         told=digest.hexdigest(),
-        tags=tags(plan),
-        summaries={arm: verdicts.arm_summary(plan, figures, arm) for arm in plan.arms},
-        curved=any(run.curve for run in done),
+        tags=tags(execution.plan),
+        summaries=_summaries(execution.plan, recorded),
+        curved=any(run.curve for run in recorded),
         events=tuple(ordered),
         execution=execution,
         result=result,
-        runs=done,
+        runs=recorded,
         approval=approval,
         ends=ends,
         replays=tuple(replay for replay in replays if replay),
@@ -220,7 +226,7 @@ def whole(store: Store, entry: Entry) -> Entry:
     """An entry with the curves of its runs, from the records."""
     name = entry.execution.id
     found = read(store, name, record.names(store, f"executions/{name}"))
-    return entry.model_copy(update={"runs": found.runs})
+    return entry.with_runs(found.runs)
 
 
 def read_seal(store: Store, repository: int, issue: int) -> Seal | None:

@@ -97,7 +97,8 @@ class Lab:
         tracks = (track.digest() for track in self.tracks.values())
         others = (row.id for row in self.others)
         refused = (one.digest() for one in self.refused)
-        return made_from(*map("\n".join, (states, wished, left, tracks, others, refused)))
+        named = (f"{id} {name}" for id, name in self.repositories.items())
+        return made_from(*map("\n".join, (states, wished, left, tracks, others, refused, named)))
 
     def without(self, faults: Mapping[str, str]) -> "Lab":
         """The lab without these executions, by id with the problem of each."""

@@ -79,7 +79,8 @@ class Line:
 
     @property
     def told(self) -> str:
-        """All that it is made from, as text: the records, and its place among the others."""
+        """Everything that the row shows depends on this text: its records, and its place among the
+        other rows."""
         row, origin = self.row, self.row.entry.execution.origin
         among = row.rank, row.tied, row.leads, row.again, self.place, self.point.fronts
         return f"{row.entry.told} {row.arm} {among} {origin and origin.repository_name}"
@@ -298,11 +299,12 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
         )
 
     for board in boards:
-        own = made_from(look.told, board.group.metric, board.group.identity, *board.rows.told)
+        of = made_from(look.told, board.group.metric, board.group.identity, str(board.same))
+        rows = made_from(of, *board.rows.told)
         chart, history = board.scripts
-        yield File(chart, partial(_chart, board), own)
-        yield File(history, partial(_history, board), own)
-        yield from board.rows.files(look.pages, made_from(look.told, str(board.same)))
+        yield File(chart, partial(_chart, board), rows)
+        yield File(history, partial(_history, board), rows)
+        yield from board.rows.files(look.pages, of)
         yield from board.preview.files(look)
         yield page(board.path, board)
     yield page("leaderboards.html", boards[0] if boards else None)

@@ -83,8 +83,9 @@ def _same(one: float, other: float) -> bool:
 
 def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
     """`entries.html` and its JSON."""
-    made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
     found, names = rows(results_entries.merged(store), facts.entries), {"plain": plain}
+    seen = (version for _, version in listed(store, "entries"))
+    made = made_from(look.told, *map(repr, found), *seen)
     table = Rows("entries", "entries", found, keys, "entry_row.html", names)
     rules, checked = speedrun_file.RULES, results_entries.checked(store)
     yield File("api/entries.json", lambda: to_json([_twin(row) for row in found]), made)

@@ -1,19 +1,23 @@
 """What templates use: formatted figures, relative links, and the parts of every page. Strangers'
 text is escaped."""
 
+import hashlib
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from bot.site.base.drawn import short
-from bot.site.base.files import File, edition, made_from
+from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, people, sealed
 from bot.site.facts.entries import Entry
 from bot.site.pages.citation import bibtex
@@ -25,6 +29,7 @@ from runner.publish import step_summary
 from runner.schema import metrics, prediction_forms, record
 
 HERE = Path(__file__).parent
+COMPILED = HERE / "templates" / "__pycache__"
 MISSING = "404.html"  # servers show it at every address that has no page
 MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
 PLACES = {  # of the navigation
@@ -88,6 +93,26 @@ def look(
     return Look(_templates(lab, repository_url, signs, live, address), told)
 
 
+class _Compiled(jinja2.FileSystemBytecodeCache):
+    """Compiled templates beside their sources, as Python keeps compiled modules. What cannot be
+    read or written there is compiled again."""
+
+    def __init__(self) -> None:
+        settings = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()  # of the compiler
+        super().__init__(str(COMPILED), f"{settings[:16]}.%s.pyc")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(Exception):  # whatever it contains
+            super().load_bytecode(bucket)
+        if not isinstance(bucket.code, CodeType):
+            bucket.reset()
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            COMPILED.mkdir(exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
 @cache
 def _templates(
     lab: str, repository_url: str | None, signs: bool, live: bool, address: str
@@ -100,8 +125,7 @@ def _templates(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
         auto_reload=False,
-        # Compiling them would take a tenth of a build with little news.
-        bytecode_cache=jinja2.FileSystemBytecodeCache(pattern=f"{edition()}.%s"),
+        bytecode_cache=_Compiled(),
     )
     host = repository_url.rstrip("/") if repository_url else None
 

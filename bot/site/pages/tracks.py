@@ -222,8 +222,9 @@ def keys(line: Line) -> dict[str, Any]:
 
 def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
     """`speedrun.html`, its JSON, and the rows and charts of its tracks."""
-    made = made_from(look.told, facts.told)
-    found = competitions(facts.competing, facts.tracks, partial(own_modules.changed_in, store))
+    competing, tracks = facts.competing, facts.tracks
+    made = made_from(look.told, *map(repr, competing), *(one.digest() for one in tracks.values()))
+    found = competitions(competing, tracks, partial(own_modules.changed_in, store))
     yield File("api/speedrun.json", lambda: to_json(_twin(found)), made)
     for one in found:
         if one.ranked:

@@ -141,7 +141,7 @@ def test_a_file_that_is_broken_permits_nothing_and_starts_nothing_until_it_is_me
 
 
 def served(lab: Lab) -> Settings:
-    """Of a server of the same lab, with a store of its own."""
+    """The settings of a second server of the same lab, which has its own store."""
     (lab.root / "token").write_text("a-token-of-the-tests")
     return Settings(
         store=str(lab.root / "served"),

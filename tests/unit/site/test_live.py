@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from bot.service import live
+from bot.site.facts.entries import read_entry
 from bot.site.pages.templating import look
 from runner.lib import redact
 from runner.store.store import Store
@@ -103,6 +104,18 @@ def test_a_live_page_says_how_far_it_is_how_long_it_took_and_what_is_left(store,
     text = Page(tmp_path / "live.html").text
     assert "40 s left for training 3 min 0 s elapsed" in text
     assert text.index("Training loss") < text.index("Steps planned"), "the curve comes first"
+
+
+def test_a_live_page_has_the_means_of_what_is_scored_before_there_is_a_result(
+    store, client, tmp_path, monkeypatch
+):
+    execution, ended = synthetic.execution(synthetic.plan()), Store(tmp_path / "ended")
+    synthetic.finish(ended, execution, synthetic.PLAIN)
+    scored = {(run.arm, run.seed): run for run in read_entry(ended, NAME).runs}
+    synthetic.begin(store, execution, "t1.claimed", "t1.started")
+    monkeypatch.setattr(live.step_runs, "runs", lambda *_: (scored, []))
+    means = [str(one) for one in read_entry(ended, NAME).summaries.values()]
+    assert all(" ± " in one and one in read(client, tmp_path)[0].text for one in means)
 
 
 def test_a_runs_live_page_has_gradient_norm_learning_rate_and_speed(store):

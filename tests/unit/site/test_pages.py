@@ -1,12 +1,15 @@
 """The pages: they stand alone, show strangers' words as words, and replace the old ones whole."""
 
 import json
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from bot.site.facts.lab import read_lab
 from bot.site.pages import build as pages_build
 from bot.site.pages import executions
 from bot.site.pages.build import SiteError, build
@@ -309,6 +312,18 @@ def test_a_page_whose_record_is_gone_is_gone_after_the_next_build(filled, tmp_pa
     build(filled, tmp_path / "site")
     build(Store(tmp_path / "another"), tmp_path / "site")
     assert not (tmp_path / "site" / "executions").exists()
+
+
+def test_a_folder_of_the_site_that_somebody_removed_stops_no_build(filled, tmp_path):
+    build(filled, tmp_path / "site")
+    shutil.rmtree(tmp_path / "site" / "executions")
+    build(Store(tmp_path / "another"), tmp_path / "site")
+    assert not (tmp_path / "site" / "runs").exists()
+
+
+def test_common_pages_are_drawn_again_when_a_repository_has_another_name(store):
+    lab = read_lab(store)
+    assert replace(lab, repositories={700001: "ada/lab"}).told != lab.told
 
 
 def test_a_folder_that_is_no_site_is_never_replaced(store, tmp_path):
