@@ -1,10 +1,10 @@
 """The leaderboards: one page for each metric and text, with rows to sort, filter and compare."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bot.site.base.chart import Chart, rounded
 from bot.site.base.files import File, made_from
@@ -40,6 +40,7 @@ AGAIN = (
     "the lab ran the whole plan again n times, and the scores were the same within 1 %",
 )
 
+T = TypeVar("T")
 HEIGHT = 130  # pixels of a chart above the table, without its axes
 COSTS = {  # of one run
     "flops": "Model FLOPs",
@@ -244,15 +245,15 @@ class Board:
     @cached_property
     def same(self) -> dict[str, str]:
         """What is alike in all rows, by column. The page says it once, without the column."""
-        rows = self.group.rows
         return alike(
+            self.group.rows,
             {
-                "author": [row.entry.author for row in rows],
-                "seeds": [_seeds(row.summary) for row in rows],
-                "parameters": [_amount(row.parameters, "parameters") for row in rows],
-                "tokens": [_amount(row.planned.tokens, "tokens") for row in rows],
-                "status": ["" if row.again != Again() else status(row)[1] for row in rows],
-            }
+                "author": lambda row: row.entry.author,
+                "seeds": lambda row: _seeds(row.summary),
+                "parameters": lambda row: _amount(row.parameters, "parameters"),
+                "tokens": lambda row: _amount(row.planned.tokens, "tokens"),
+                "status": lambda row: "" if row.again != Again() else status(row)[1],
+            },
         )
 
     @cached_property
@@ -310,13 +311,16 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
     yield page("leaderboards.html", boards[0] if boards else None)
 
 
-def alike(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def alike(rows: Sequence[T], columns: Mapping[str, Callable[[T], str]]) -> dict[str, str]:
     """The cell of each column whose cells are all alike, if there are several and it says
-    anything."""
+    anything. `columns` give the cell of a row."""
+    if len(rows) < 2:
+        return {}
+    firsts = {name: cell(rows[0]) for name, cell in columns.items()}
     return {
-        name: cells[0]
-        for name, cells in columns.items()
-        if len(cells) > 1 and cells[0] and len({*cells}) == 1
+        name: first
+        for name, first in firsts.items()
+        if first and all(columns[name](row) == first for row in rows)
     }
 
 

@@ -154,17 +154,16 @@ class Competition:
     @cached_property
     def same(self) -> dict[str, str]:
         """What is alike in all rows, by column. The page says it once, without the column."""
-        rows = [one.row for one in self.ranked]
         return alike(
+            self.lines,
             {
-                "author": [one.author.name for one in rows],
-                "seeds": ["" if x.stated else many(len(x.row.figures), "seed") for x in self.lines],
-                "tried": ["" if (n := _tried(x)) is None else f"{n} tried before" for x in rows],
-                "status": [
-                    "" if line.row.custom or line.row.reproduced else line.point.tier
-                    for line in self.lines
-                ],
-            }
+                "author": lambda one: one.row.author.name,
+                "seeds": lambda one: "" if one.stated else many(len(one.row.figures), "seed"),
+                "tried": lambda one: "" if (n := _tried(one.row)) is None else f"{n} tried before",
+                "status": lambda one: (
+                    "" if one.row.custom or one.row.reproduced else one.point.tier
+                ),
+            },
         )
 
     @cached_property
