@@ -98,7 +98,8 @@ class _Compiled(jinja2.FileSystemBytecodeCache):
     read or written there is compiled again."""
 
     def __init__(self) -> None:
-        settings = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()  # of the compiler
+        # Jinja notices a changed source, but not other settings, which are in this file.
+        settings = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
         super().__init__(str(COMPILED), f"{settings[:16]}.%s.pyc")
 
     def load_bytecode(self, bucket: Bucket) -> None:
