@@ -94,7 +94,7 @@ def now(store: Store, execution: str) -> Entry | None:
         return entry
     ends = provenance.step_ends(store, entry.execution)
     found, _ = step_runs.runs(store, entry.execution, ends)
-    return entry.with_runs(tuple(found.values()))
+    return entry.model_copy(update={"runs": tuple(found.values())})
 
 
 def draw(entry: Entry, run: record.Run | None, look: Look, store: Store, today: datetime) -> Drawn:

@@ -6,6 +6,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def is_here(url: str) -> bool:
-    """Whether a URL is of this machine itself; not so for text that is no URL. Raises ValueError
-    for a malformed one (`http://[`)."""
+    """Whether a URL names this machine. False for text that is no URL; raises ValueError for a
+    malformed one (`http://[`)."""
     return urlsplit(url).hostname in LOOPBACK

@@ -1,8 +1,8 @@
 """How long the site of a lab with ten thousand runs takes: `python -m tests.bench.site`. Executions
 of two arms and three seeds, as `tests.synthetic` makes them; each build is a process of its own,
 and is counted from opening the store, by the clock and in processor time (on a shared machine only
-the second says what it costs). All but the full one are the median of five. "As the bot" builds
-once more in a process that has built before. Writes `results/site.json` and `site.md`."""
+the second says what it costs). Of all but the full build, the median of five counts. "As the bot"
+builds once more in a process that has built before. Writes `results/site.json` and `site.md`."""
 
 import argparse
 import json
@@ -51,7 +51,7 @@ def turn(store: Path, site: Path, kind: str, n: int) -> dict[str, Any]:
     if kind == "as the bot":
         memory = Memory(site)
         build(Store(store), site, remembered=memory)
-        more(store, TURNS + n)
+        more(store, TURNS + n)  # "one more run" has made those before
     clock, before = time.perf_counter(), os.times()
     summary = build(Store(store), site, remembered=memory)
     after = os.times()

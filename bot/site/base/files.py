@@ -84,7 +84,7 @@ def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn]) -> Put:
     with _alone(out):
         was, there = _read(out), _below(out)
         now: dict[str, str | None] = {}
-        draws: dict[str, File] = {}  # only these: a large site has very many files
+        draws: dict[str, File] = {}  # only files to draw; a large site has many others
         for file in files:  # the last one of a path counts
             now[file.path] = made = file.made_from
             draws.pop(file.path, None)
@@ -153,5 +153,5 @@ def write(target: Path, content: bytes | str) -> None:
 def _remove(out: Path, path: str) -> None:
     """Remove a file, and the folders that it leaves empty."""
     (out / path).unlink(missing_ok=True)
-    with suppress(OSError):  # the first folder that is not empty ends it; `out` has the lock
+    with suppress(OSError):  # it stops at a folder that is not empty; `out` has the lock
         os.removedirs((out / path).parent)

@@ -26,7 +26,6 @@ class Entry(Record):
     seen: str = ""  # names, sizes and times of its records when they were read
     told: str  # SHA-256 over their bytes, and over the seal
     tags: tuple[str, ...] = ()
-    summaries: dict[str, ArmSummary]  # mean and spread of each arm by `eval/bpb`, over its seeds
     curved: bool  # whether a run has a curve, which may not be in memory
     events: tuple[str, ...]
     execution: record.Execution
@@ -112,6 +111,11 @@ class Entry(Record):
         """Whether at least one run was scored."""
         return any(figure is not None for figure in self.figures.values())
 
+    @cached_property
+    def summaries(self) -> dict[str, ArmSummary]:
+        """Mean and spread of each arm by `eval/bpb`, over its seeds."""
+        return {arm: verdicts.arm_summary(self.plan, self.figures, arm) for arm in self.plan.arms}
+
     @property
     def gate(self) -> promotion.Gate | None:
         """The gate of its rung of a ladder; None if there is none, or it has not ended."""
@@ -145,18 +149,10 @@ class Entry(Record):
         told = made_from(self.told, seal[0], *seal[1])
         return self.model_copy(update={"seal": seal[0], "edited": seal[1], "told": told})
 
-    def with_runs(self, runs: tuple[record.Run, ...]) -> "Entry":
-        """The same entry with these runs in place of its own."""
-        return self.model_copy(update={"runs": runs, "summaries": _summaries(self.plan, runs)})
-
     def without_curves(self) -> "Entry":
         """The same entry without curves, as memory keeps it."""
-        return self.with_runs(tuple(run.model_copy(update={"curve": ()}) for run in self.runs))
-
-
-def _summaries(plan: record.Plan, runs: Iterable[record.Run]) -> dict[str, ArmSummary]:
-    figures = verdicts.figures_of(runs)
-    return {arm: verdicts.arm_summary(plan, figures, arm) for arm in plan.arms}
+        runs = tuple(run.model_copy(update={"curve": ()}) for run in self.runs)
+        return self.model_copy(update={"runs": runs})
 
 
 def name_of(run: record.Run) -> str:
@@ -204,7 +200,6 @@ def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entr
         seen=seen,
         told=digest.hexdigest(),
         tags=tags(execution.plan),
-        summaries=_summaries(execution.plan, recorded),
         curved=any(run.curve for run in recorded),
         events=tuple(ordered),
         execution=execution,
@@ -226,7 +221,7 @@ def whole(store: Store, entry: Entry) -> Entry:
     """An entry with the curves of its runs, from the records."""
     name = entry.execution.id
     found = read(store, name, record.names(store, f"executions/{name}"))
-    return entry.with_runs(found.runs)
+    return entry.model_copy(update={"runs": found.runs})
 
 
 def read_seal(store: Store, repository: int, issue: int) -> Seal | None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 from bot.site.base.chart import Chart, rounded
@@ -80,8 +80,8 @@ class Line:
 
     @property
     def told(self) -> str:
-        """Everything that the row shows depends on this text: its records, and its place among the
-        other rows."""
+        """A text that differs whenever the row would: its records, its place among the other rows,
+        and the name of its repository."""
         row, origin = self.row, self.row.entry.execution.origin
         among = row.rank, row.tied, row.leads, row.again, self.place, self.point.fronts
         return f"{row.entry.told} {row.arm} {among} {origin and origin.repository_name}"
@@ -138,11 +138,6 @@ class Board:
     def path(self) -> str:
         """The path of its page."""
         return f"boards/{self.id}.html"
-
-    @property
-    def scripts(self) -> tuple[str, str]:
-        """The paths of the figures of its two charts."""
-        return f"boards/{self.id}.chart.js", f"boards/{self.id}.records.js"
 
     @property
     def text(self) -> str:
@@ -202,7 +197,7 @@ class Board:
             COSTS,
             name="frontier",
             title="Cost and quality",
-            script=self.scripts[0],
+            script=f"boards/{self.id}.chart.js",
             height=HEIGHT,
         )
 
@@ -215,7 +210,7 @@ class Board:
             [*map(_dated, self.group.rows)],
             [*map(_dated, records)],
             f"{what.unit or what.words}, {metrics.better(self.group.metric)} is better",
-            script=self.scripts[1],
+            script=f"boards/{self.id}.records.js",
             height=HEIGHT,
         )
 
@@ -302,9 +297,8 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
     for board in boards:
         of = made_from(look.told, board.group.metric, board.group.identity, str(board.same))
         rows = made_from(of, *board.rows.told)
-        chart, history = board.scripts
-        yield File(chart, partial(_chart, board), rows)
-        yield File(history, partial(_history, board), rows)
+        for drawn in (board.chart, board.history):
+            yield File(drawn.script, drawn.source, rows)
         yield from board.rows.files(look.pages, of)
         yield from board.preview.files(look)
         yield page(board.path, board)
@@ -312,15 +306,14 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
 
 
 def alike(rows: Sequence[T], columns: Mapping[str, Callable[[T], str]]) -> dict[str, str]:
-    """The cell of each column whose cells are all alike, if there are several and it says
-    anything. `columns` give the cell of a row."""
+    """The cell of each column whose cells are all alike, of at least two rows, unless it is empty.
+    `columns`: by name, what gives the cell of a row."""
     if len(rows) < 2:
         return {}
-    firsts = {name: cell(rows[0]) for name, cell in columns.items()}
     return {
         name: first
-        for name, first in firsts.items()
-        if first and all(columns[name](row) == first for row in rows)
+        for name, cell in columns.items()
+        if (first := cell(rows[0])) and all(cell(row) == first for row in rows)
     }
 
 
@@ -355,14 +348,6 @@ def named(boards: Sequence[Board], here: Board | None) -> list[Board]:
     """The leaderboards that a page of one names: the first ones of bits per byte, and itself."""
     first = [one for one in boards if one.group.metric == BPB][:NAMED]
     return [*first, *([here] if here and here not in first else [])]
-
-
-def _chart(board: Board) -> str:
-    return board.chart.source()
-
-
-def _history(board: Board) -> str:
-    return board.history.source()
 
 
 def whisker(summary: ArmSummary, interval: Interval | None = None) -> str:

@@ -104,7 +104,7 @@ def build(
         raise SiteError(f"{repository!r} is no repository; write owner/name.")
     with _seldom_collected():
         remembered = remembered or Memory(out)
-        gc.freeze()  # no collection needs to look at what is remembered
+        gc.freeze()  # garbage collections skip what is remembered
         key = signing.in_force(store, key)
         shown = look(lab, repository_url, signs=bool(key), live=live, address=address)
         shown = shown.at(repository)
@@ -147,8 +147,8 @@ def _put(
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
     """Collect garbage rarely: the objects of a large build live until its end, and scanning them
-    again and again would take a third of its time. Objects that `gc.freeze` has hidden are in the
-    oldest generation afterwards."""
+    again and again would take a third of its time. Afterwards, what `gc.freeze` has hidden is
+    collected again."""
     usual = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:

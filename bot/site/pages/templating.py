@@ -1,14 +1,12 @@
 """What templates use: formatted figures, relative links, and the parts of every page. Strangers'
 text is escaped."""
 
-import hashlib
 import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import CodeType
 from typing import Any
 from urllib.parse import quote
 
@@ -98,15 +96,14 @@ class _Compiled(jinja2.FileSystemBytecodeCache):
     read or written there is compiled again."""
 
     def __init__(self) -> None:
-        # Jinja notices a changed source, but not other settings, which are in this file.
-        settings = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-        super().__init__(str(COMPILED), f"{settings[:16]}.%s.pyc")
+        super().__init__(str(COMPILED), "%s.pyc")
+
+    def get_source_checksum(self, source: str) -> str:
+        return made_from(source)  # and from Jinja, its settings, and our filters
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with suppress(Exception):  # whatever it contains
             super().load_bytecode(bucket)
-        if not isinstance(bucket.code, CodeType):
-            bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):

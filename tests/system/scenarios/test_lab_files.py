@@ -167,7 +167,7 @@ def test_a_file_that_is_broken_leaves_the_site_with_the_tracks_that_were_read_la
     assert (lab.root / "served/site/index.html").is_file()
 
 
-def test_a_site_on_which_nothing_has_run_yet_leads_to_the_form_for_a_question(lab: Lab) -> None:
+def test_the_site_of_a_lab_without_executions_leads_to_the_form_for_a_question(lab: Lab) -> None:
     create_app(served(lab))
     front = (lab.root / "served/site/index.html").read_text()
     assert f'{lab.sandbox.url}/regatta-lab/lab/issues/new?template=experiment.yml"' in front

@@ -209,7 +209,7 @@ def test_hardware_flops_are_the_measured_ones_then_the_reported_then_a_range(sto
     assert measured.spent == Spent(4e13, 4e13, "measured")
     assert entered(row, 3e13, None).spent.how == "reported"
     silent = tuple(run.model_copy(update={"tokens_per_second": None}) for run in row.entry.runs)
-    guessed = replace(row, entry=row.entry.with_runs(silent))
+    guessed = replace(row, entry=row.entry.model_copy(update={"runs": silent}))
     flops = row.planned.model_flops
     assert guessed.spent == Spent(flops / 0.5, flops / 0.2, "estimated")
     # What is only estimated is on no frontier.

@@ -106,7 +106,7 @@ def test_a_live_page_says_how_far_it_is_how_long_it_took_and_what_is_left(store,
     assert text.index("Training loss") < text.index("Steps planned"), "the curve comes first"
 
 
-def test_a_live_page_has_the_means_of_what_is_scored_before_there_is_a_result(
+def test_before_there_is_a_result_a_live_page_has_the_means_of_scored_runs(
     store, client, tmp_path, monkeypatch
 ):
     execution, ended = synthetic.execution(synthetic.plan()), Store(tmp_path / "ended")

@@ -65,7 +65,7 @@ def pages_and_scripts(site):
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0])  # a wide one ties with rows of the script before
-def test_of_the_leaderboards_scripts_only_those_are_drawn_whose_rows_have_changed(
+def test_only_scripts_of_a_leaderboard_whose_rows_have_changed_are_drawn_again(
     store, tmp_path, monkeypatch, spread
 ):
     monkeypatch.setattr(rows, "CHUNK", 5)

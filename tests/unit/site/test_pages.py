@@ -314,14 +314,14 @@ def test_a_page_whose_record_is_gone_is_gone_after_the_next_build(filled, tmp_pa
     assert not (tmp_path / "site" / "executions").exists()
 
 
-def test_a_folder_of_the_site_that_somebody_removed_stops_no_build(filled, tmp_path):
+def test_a_build_succeeds_after_somebody_removed_a_folder_of_the_site(filled, tmp_path):
     build(filled, tmp_path / "site")
     shutil.rmtree(tmp_path / "site" / "executions")
     build(Store(tmp_path / "another"), tmp_path / "site")
     assert not (tmp_path / "site" / "runs").exists()
 
 
-def test_common_pages_are_drawn_again_when_a_repository_has_another_name(store):
+def test_the_digest_of_a_lab_depends_on_the_names_of_its_repositories(store):
     lab = read_lab(store)
     assert replace(lab, repositories={700001: "ada/lab"}).told != lab.told
 
