@@ -5,6 +5,8 @@ import html
 import json
 import urllib.parse
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -132,3 +134,38 @@ def test_variables_named_like_secrets_are_secrets() -> None:
 )
 def test_a_command_that_names_a_secret_is_found(command: list[str], name: str | None) -> None:
     assert redact.named_in(command, {"MY_TOKEN": "123456789", "A_KEY": "p"}) == name
+
+
+class Counting(str):
+    """A text that counts the characters that are copied out of it."""
+
+    copied = 0
+
+    def __getitem__(self, part: Any) -> str:
+        found = super().__getitem__(part)
+        Counting.copied += len(found)
+        return found
+
+
+@pytest.mark.parametrize("repeated", [f"{SECRET[:8]}x", SECRET[:8], f"{SECRET[:-1]}_"])
+def test_who_knows_the_beginning_of_a_secret_cannot_make_redaction_slow(
+    repeated: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A library's substitution would return a plain text, which counts nothing.
+    monkeypatch.setattr(redact, "_found", SimpleNamespace(sub=lambda _, text: text))
+
+    def copied(times: int) -> int:
+        Counting.copied = 0
+        assert redact.clean(Counting(repeated * times))
+        return Counting.copied
+
+    assert copied(2_000) <= 2.1 * copied(1_000)
+    assert copied(2_000) <= 2_000 * 2 * len(SECRET)
+
+
+@given(st.lists(st.sampled_from([SECRET[:8], SECRET[:12], SECRET[:-1], "x", " ", SECRET[8:12]])))
+def test_each_beginning_of_a_secret_before_a_cut_is_taken_out(words: list[str]) -> None:
+    said = ("[secret]" if word.startswith(SECRET[:8]) else word for word in words)
+    assert redact.clean(" ".join(words)) == " ".join(said)
+    assert redact.clean(f"{SECRET[:20]}. and {SECRET[:9]}") == "[secret]. and [secret]"
+    assert redact.clean(f"{SECRET[:20]}_more") == f"{SECRET[:20]}_more"
