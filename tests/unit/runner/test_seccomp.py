@@ -6,7 +6,16 @@ import struct
 import pytest
 
 from runner.isolation import seccomp
-from runner.isolation.seccomp import AF_VSOCK, ALLOW, KNOWN, MADV_COLD, MADV_PAGEOUT, REFUSE
+from runner.isolation.seccomp import (
+    AF_VSOCK,
+    ALLOW,
+    F_NOTIFY,
+    F_SETLEASE,
+    KNOWN,
+    MADV_COLD,
+    MADV_PAGEOUT,
+    REFUSE,
+)
 
 
 def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> int:
@@ -58,9 +67,24 @@ def test_page_cache_calls_are_refused(machine: str) -> None:
 def test_calls_of_another_architecture_are_refused(machine: str) -> None:
     for audit in (0x40000003, 0x40000028, *(x.audit for x in KNOWN.values())):  # i386, arm
         same = audit == KNOWN[machine].audit
-        assert verdict(seccomp.program(machine), audit, 0) == (ALLOW if same else REFUSE)
+        said = verdict(seccomp.program(machine), audit, KNOWN[machine].socket, 1)
+        assert said == (ALLOW if same else REFUSE)
     x32 = verdict(seccomp.program("x86_64"), KNOWN["x86_64"].audit, 0x40000000 + 41, AF_VSOCK)
     assert x32 == REFUSE
+
+
+@pytest.mark.parametrize("machine", KNOWN)
+def test_memory_of_no_process_and_notices_of_shared_files_are_refused(machine: str) -> None:
+    calls, program = KNOWN[machine], seccomp.program(machine)
+    numbers = {
+        # semget, semctl, semtimedop, semop; msgget, msgctl, msgrcv, msgsnd; inotify_init1, kcmp
+        "x86_64": (64, 66, 220, 65, 68, 71, 70, 69, 294, 312),
+        "aarch64": (190, 191, 192, 193, 186, 187, 188, 189, 26, 272),
+    }
+    for number in numbers[machine]:
+        assert verdict(program, calls.audit, number) == REFUSE, number
+    commands = {n for n in range(1100) if verdict(program, calls.audit, calls.fcntl, 3, n) != ALLOW}
+    assert commands == {F_SETLEASE, F_NOTIFY}
 
 
 def test_an_unknown_architecture_has_no_filter() -> None:
