@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bot.cli.options import reads, told
+from bot.cli.options import PORTS, reads, told
 from bot.setup.settings import Settings
 from runner.cli.commands import App
 from runner.cli.ending import DONE, FAILED, print_json
@@ -19,7 +19,11 @@ app = App()
 
 @app.command()
 @reads("app_id", "seconds_between_writes", "key", "metrics_port", "metrics_host", "logs")
-def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8080) -> None:
+def serve(
+    settings: Settings,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.", **PORTS)] = 8080,
+) -> None:
     """Run the bot as a server. Secrets come from the environment or from files it names."""
     from bot.service import server
     from runner.publish.signing import BadKey

@@ -4,18 +4,22 @@ import os
 import secrets
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bot.cli import deployment, init
+from bot.cli.options import PORTS
 from bot.setup.init import labels
 from runner.cli import new
 from runner.cli.commands import App
 from runner.cli.ending import stop, stopping, tell
 from runner.cli.main import app
 from runner.cli.options import EXPERIMENTS, AsJson, TheJobs, TheStore
+from runner.lib import addresses
+from runner.store.store import NoStore, Store, StoreError
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +41,8 @@ def mcp(store: TheStore = "store", jobs: TheJobs = None) -> None:
         if error.name not in ("mcp", "mcp.server"):
             raise
         stop("`regatta mcp` needs one more package; run `pip install 'regatta[mcp]'`.")
+    with stopping(StoreError), suppress(NoStore):
+        Store(store, jobs=jobs, make=False)
     server(Path(), store, jobs).run("stdio")
 
 
@@ -46,7 +52,9 @@ def demo(
     report: Annotated[
         Path | None, typer.Option(help="Write each beat with its time and link to this file.")
     ] = None,
-    port: Annotated[int, typer.Option(help="The port of the sandbox; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(help="The port of the sandbox; 0 takes a free one.", **PORTS)
+    ] = 0,
 ) -> None:
     """Play a whole story on this machine: sandbox, bot, Ray, training, verdict."""
     from bot.demo.demo import play
@@ -59,16 +67,17 @@ def sandbox(
     root: Annotated[Path, typer.Option(help="The folder for its git repository.")] = Path(
         "sandbox"
     ),
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8081,
+    port: Annotated[int, typer.Option(help="0 takes a free one.", **PORTS)] = 8081,
     webhook_url: Annotated[str, typer.Option(help="The address to which deliveries go.")] = "",
     leaderboard_url: Annotated[
         str, typer.Option(help="The leaderboard to which its pages link.")
     ] = "",
 ) -> None:
     """Run the stand-in for GitHub on 127.0.0.1, for playing and testing."""
-    from bot.fake_github.server import serve as serve_sandbox
+    from bot.fake_github import server
     from bot.fake_github.world.sandbox import PERSONAS, make_sandbox
 
+    bound = addresses.listen(server.HOST, port)
     made = make_sandbox(
         root,
         files=seed_files(ROOT),
@@ -81,7 +90,7 @@ def sandbox(
     )
     for label, color in labels().items():
         made.create_label(made.world.owner.login, label, color)
-    serve_sandbox(made, port=port, ready=lambda url: print(url, flush=True))
+    server.serve(made, bound, ready=lambda url: print(url, flush=True))
 
 
 @site_app.command()
@@ -129,7 +138,6 @@ def build(
     from runner.history import kept_records
     from runner.publish import signing
     from runner.schema import lab_config
-    from runner.store.store import NoStore, Store, StoreError
 
     with (
         stopping(StoreError, pages_build.SiteError, signing.BadKey),

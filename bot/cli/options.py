@@ -15,6 +15,7 @@ from runner.cli.options import TheJobs, TheStore
 OPTIONS = {name: field for name, field in Settings.model_fields.items() if field.description}
 SHARED = {"repository", "ray_address", "ray_token_file", "store", "jobs", "github_api", "bot"}
 SHARED |= {"cluster", "isolation", "trust_approved_code", "records_branch"}
+PORTS: dict[str, Any] = {"min": 0, "max": 65_535}
 AS_IN_RUNNER: dict[str, object] = {"store": TheStore, "jobs": TheJobs}
 
 
@@ -22,7 +23,8 @@ def option(name: str) -> Any:
     """The option for one field, as a parameter's annotation."""
     field = OPTIONS[name]
     spelt = [f"--{name.replace('_', '-')}"] if field.default is False else []  # no --no-…
-    return typer.Option(*spelt, envvar=f"{PREFIX}{name.upper()}", help=field.description)
+    variable, limits = f"{PREFIX}{name.upper()}", PORTS if name.endswith("_port") else {}
+    return typer.Option(*spelt, envvar=variable, help=field.description, **limits)
 
 
 def reads(*also: str, **defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -64,7 +66,7 @@ def told(settings: Settings, whom: str, mend: str, *also: type[Exception]) -> It
     """Turn errors into messages and exit codes: 2 if something is missing (as the errors in `also`
     say) or GitHub refuses `whom` the repository; 1 if GitHub does not answer."""
     from bot.controller.catch_up import AnotherRepository
-    from bot.github import Later, Refused
+    from bot.github import Later, Refused, Unusable
     from bot.telemetry.logs import escaped
     from runner.execution.ray_jobs import RayError
     from runner.scheduler.cluster import BadCluster
@@ -73,8 +75,10 @@ def told(settings: Settings, whom: str, mend: str, *also: type[Exception]) -> It
     try:
         with stopping(*missing):
             yield
+    except Unusable as error:
+        stop(f"{escaped(str(error))}.")
     except Later as error:
-        stop(f"GitHub says later: {escaped(str(error))}", FAILED)
+        stop(f"GitHub at {settings.github_api} cannot be used now: {escaped(str(error))}.", FAILED)
     except Refused as error:
         seen = f"GitHub shows no {settings.repository} to {whom} ({escaped(str(error))})."
         stop(f"{seen} {mend}".strip())

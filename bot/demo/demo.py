@@ -57,6 +57,8 @@ PREDICTIONS = """\
 
 def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
     """Play the story. Returns the exit code: 0, or 1 if a beat was missed."""
+    if report:
+        report.open("a").close()  # it can be written: said now, and not after the story
     console = Console(highlight=False)
     story = Story(console)
     missed: str | None = None
@@ -70,7 +72,7 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
             _tell(lab, root, story)
         except (Missed, RayError, httpx.HTTPError, OSError) as error:
             missed = str(error) or type(error).__name__
-            console.print(Text(f"✗ {missed}", style="bold red"))
+            console.print(Text(f"✗ {missed}", style="bold red"), soft_wrap=True)
             _show_logs(console, home)
         except Stopped as stopped:
             missed, code = "interrupted", 128 + stopped.number

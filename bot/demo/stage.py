@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runner.execution.local_ray import LocalRay, free_ports, local_ray
-from runner.lib import process_tree
+from runner.lib import addresses, process_tree
 
 NAME = "regatta-lab/lab"
 PATIENCE = 180.0  # seconds for the bot to answer, also on a busy machine
@@ -36,6 +37,7 @@ class Story:
     began: float = field(default_factory=time.monotonic)
     beats: list[dict[str, Any]] = field(default_factory=list)
     last: float = field(default_factory=time.monotonic)
+    children: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)  # by their logs
 
     def beat(self, name: str, link: str | None) -> None:
         """Mark a beat as done."""
@@ -54,6 +56,10 @@ class Story:
         until = time.monotonic() + patience
         with self.console.status(f"[dim]{for_what} …"):
             while time.monotonic() < until:
+                for output, process in self.children.items():
+                    if process.poll() is not None:
+                        last = output.read_text(errors="replace").strip().rpartition("\n")[2]
+                        raise Missed(f"{for_what}: `{output.stem}` has ended: {last}")
                 with contextlib.suppress(httpx.TransportError):  # a page that is being redrawn
                     if found := look():
                         return found
@@ -141,6 +147,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
     bot_port = free_ports(1)[0]
     bot = f"http://127.0.0.1:{bot_port}"
     sandbox_port = port or free_ports(1)[0]
+    addresses.listen("127.0.0.1", sandbox_port).close()  # the sandbox listens there next
     sandbox = f"http://127.0.0.1:{sandbox_port}"
     environment = surroundings() | {
         "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
@@ -148,15 +155,21 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
         "REGATTA_BOT": "regatta-lab[bot]",  # the sandbox's name for the token's user
         "REGATTA_SITE": bot,  # comments link to it
     }
+
+    def begin(command: str, options: list[str]) -> None:
+        process = stack.enter_context(child(home, command, options, environment))
+        story.children[home / f"{command}.log"] = process
+
     options = [
         *("--root", str(home / "sandbox")),
         *("--port", str(sandbox_port)),
         *("--webhook-url", f"{bot}/webhook"),
         *("--leaderboard-url", f"{bot}/index.html"),
     ]
-    stack.enter_context(child(home, "sandbox", options, environment))
+    begin("sandbox", options)
     with story.console.status("[dim]starting the sandbox and Ray …"):
         ray = stack.enter_context(local_ray(home))
+    story.children[home / "ray.log"] = ray.guard
     options = [
         *("--repository", NAME),
         *("--store", str(home / "store")),
@@ -167,7 +180,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
         *("--cluster", str(Path(__file__).parent / "cluster.yaml")),
         *("--port", str(bot_port)),
     ]
-    stack.enter_context(child(home, "serve", options, environment))
+    begin("serve", options)
     api = stack.enter_context(httpx.Client(timeout=30, trust_env=False))
     lab = Lab(home, sandbox, bot, ray, api)
     story.wait("the bot starts", lambda: _answers(api, f"{bot}/index.html"))
@@ -182,7 +195,7 @@ def surroundings() -> dict[str, str]:
 
 def child(
     home: Path, command: str, options: list[str], environment: dict[str, str]
-) -> AbstractContextManager[object]:
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """One of our own commands as a child that ends with us, with its output in `<command>.log`."""
     told = [sys.executable, "-m", "bot", command, *options]
     return process_tree.kept(

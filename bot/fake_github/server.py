@@ -20,6 +20,7 @@ from bot.fake_github.world.faults import Fault
 from bot.fake_github.world.gate import API, Gate
 from bot.fake_github.world.sandbox import Sandbox, make_sandbox
 from bot.fake_github.world.state import Clock, stamp
+from runner.lib import addresses
 
 __all__ = ["Clock", "Sandbox", "create_app", "make_sandbox", "running", "serve"]
 
@@ -69,11 +70,10 @@ def clear_faults(hub: Hub) -> dict[str, str]:
     return {"set": "none"}
 
 
-def serve(sandbox: Sandbox, *, port: int = 0, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until interrupted; `ready` is called with the URL once it listens."""
-    config, bound = _bind(sandbox, port)
-    if ready:
-        ready(sandbox.url)
+def serve(sandbox: Sandbox, bound: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serve on a listening socket until interrupted; `ready` is called with the URL."""
+    config = _config(sandbox, bound)
+    ready(sandbox.url)
     uvicorn.Server(config).run(sockets=[bound])
 
 
@@ -84,8 +84,8 @@ def running(
     """Serve in a thread of this process during a `with` block; yields the URL.
 
     `wrap` wraps the app, for example in a test's recorder."""
-    config, bound = _bind(sandbox, port, wrap)
-    server = uvicorn.Server(config)
+    bound = addresses.listen(HOST, port)
+    server = uvicorn.Server(_config(sandbox, bound, wrap))
     with bound, start_blocking_portal(name="sandbox") as portal:
         serving = portal.start_task_soon(server.serve, [bound])
         try:
@@ -96,16 +96,12 @@ def running(
             serving.cancel()
 
 
-def _bind(
-    sandbox: Sandbox, port: int, wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app
-) -> tuple[uvicorn.Config, socket.socket]:
-    """Bind the port at once, so that the world knows its address before any request."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((HOST, port))
-    bound.listen(128)
+def _config(
+    sandbox: Sandbox, bound: socket.socket, wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app
+) -> uvicorn.Config:
+    """The server of a sandbox, which knows its address before any request."""
     sandbox.listen_at(f"http://{HOST}:{bound.getsockname()[1]}")
-    config = uvicorn.Config(
+    return uvicorn.Config(
         wrap(create_app(sandbox)),
         http="h11",
         lifespan="off",
@@ -116,4 +112,3 @@ def _bind(
         proxy_headers=False,
         timeout_graceful_shutdown=2,
     )
-    return config, bound

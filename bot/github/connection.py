@@ -30,6 +30,8 @@ from github.Requester import (
     RequestsResponse,
 )
 
+from runner.lib import addresses
+
 API = "https://api.github.com"
 PAGE = 100
 TIMEOUT = 20  # seconds for one request
@@ -52,6 +54,10 @@ class Later(Exception):
     def __init__(self, message: str, wait: timedelta = RETRY) -> None:
         super().__init__(message)
         self.wait = wait  # before a retry makes sense
+
+
+class Unusable(Later):
+    """An address or a key is none, and only an operator can correct it; nothing was asked."""
 
 
 class Refused(Exception):
@@ -118,8 +124,8 @@ class Line(Requester):
         self._monotonic = monotonic
         self._date: tuple[datetime, float] | None = None
         self._quiet_until = float("-inf")  # GitHub told us not to ask before then
-        if urlsplit(api).scheme not in ("http", "https"):
-            raise Later(f"{api} is no address of GitHub's API")
+        if not addresses.is_http(api):
+            raise Unusable(f"{api} is no address of GitHub's API")
 
         def guarded(plain: type[C]) -> type[C]:
             look = {"getresponse": lambda on: self._exchange(on, partial(plain.getresponse, on))}

@@ -15,7 +15,7 @@ from typing import Any
 
 import jwt
 
-from bot.github.connection import API, Bearer, Later, Line, Moved, Refused, Unauthorized
+from bot.github.connection import API, Bearer, Later, Line, Moved, Refused, Unauthorized, Unusable
 from runner.lib import redact
 
 LIFE = timedelta(minutes=9)  # of a JWT; GitHub takes ten minutes at most
@@ -111,4 +111,4 @@ class AppAuth:
             return jwt.encode(claims, self._key, algorithm="RS256")
         except (ValueError, TypeError, jwt.PyJWTError):
             words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
-            raise Later(words) from None  # other details may contain a part of it
+            raise Unusable(words) from None  # other details may contain a part of it

@@ -18,6 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from prometheus_client import start_http_server
 
 from bot.telemetry import metrics
+from runner.lib import addresses
 from runner.store.store import Store, StoreError
 
 STANDS_STILL = 600.0  # seconds; no look at a thread takes as long
@@ -102,8 +103,9 @@ class Ready:
 
 def serve_metrics(host: str, port: int) -> Callable[[], None]:
     """Answer Prometheus at http://host:port/metrics from a thread. Returns the function that stops
-    it."""
-    server, thread = start_http_server(port, host, metrics.REGISTRY)
+    it. Raises OSError."""
+    with addresses.listening(host, port):
+        server, thread = start_http_server(port, host, metrics.REGISTRY)
 
     def end() -> None:
         server.shutdown()

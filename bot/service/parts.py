@@ -1,5 +1,6 @@
 """Common parts of the server and the Actions job."""
 
+import logging
 from typing import Any
 
 from bot.controller import catch_up
@@ -7,11 +8,13 @@ from bot.controller.lab_files import LabFiles
 from bot.controller.reconciler import Reconciler
 from bot.github import GitHub
 from bot.setup.settings import Settings
-from runner.execution.ray_jobs import RayAddress, RayJobs
+from runner.execution.ray_jobs import RayAddress, RayAway, RayJobs
 from runner.history import kept_records
 from runner.scheduler import cluster
 from runner.schema import lab_config
 from runner.store.store import Store
+
+log = logging.getLogger("regatta.deployment")
 
 
 def opened(settings: Settings) -> tuple[Store, GitHub]:
@@ -32,14 +35,19 @@ def opened(settings: Settings) -> tuple[Store, GitHub]:
 
 
 def reconciler(settings: Settings, store: Store, github: GitHub, **more: Any) -> Reconciler:
-    """The loop over them. Raises Unset, RayError, BadCluster."""
+    """The loop over them. Raises Unset, RayError, BadCluster. A Ray that does not answer is logged
+    only, because seals, plans and answers do not need it."""
     found = LabFiles(github).now().config if settings.cluster else None
     devices = (found or lab_config.defaults()).devices
-    address = RayAddress(settings.ray_address, settings.file_of_ray_token())
+    jobs = RayJobs(RayAddress(settings.ray_address, settings.file_of_ray_token()), store.id)
+    try:
+        jobs.check()
+    except RayAway as error:
+        log.warning("%s Until it answers, approved experiments wait.", error)
     return Reconciler(
         store,
         github,
-        RayJobs(address, store.id),
+        jobs,
         cluster=cluster.load(settings.cluster, devices) if settings.cluster else None,
         isolation=settings.isolated(),
         sweep_every=catch_up.EVERY,

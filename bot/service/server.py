@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import uvicorn
@@ -72,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
         signing.keep(store, key, github.now())
     rebuild()
     stop = threading.Event()
-    thread = threading.Thread(target=loop.run, args=(stop,), name="reconciler")
+    thread = threading.Thread(target=loop.run, args=(stop,), name="reconciler", daemon=True)
     uploads = [
         threading.Thread(target=keep, args=(store, stop), daemon=True)
         for keep in (wandb_live.keep_uploading, hub.keep_uploading)
@@ -117,24 +117,23 @@ def public(address: str) -> str:
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
-    """Serve until the process is told to end. Secrets never appear in logs. Raises what
-    `bot.service.parts` does, and BadKey."""
+    """Serve until the process is told to end. Secrets never appear in logs. The ports are taken
+    before anything else, so that a bot that nobody can reach never leads. Raises what
+    `bot.service.parts` does, BadKey and OSError."""
     redact.hold(*settings.all_secrets())
     form = settings.logs or ("text" if sys.stderr.isatty() else "json")
     logs.set_up(form, redact=redact.clean)
-    end = None
-    if settings.metrics_port is not None:
-        end = health.serve_metrics(settings.metrics_host, settings.metrics_port)
-    try:
-        uvicorn.run(
+    with ExitStack() as stack:
+        bound = stack.enter_context(addresses.listen(host, port))
+        if settings.metrics_port is not None:
+            stack.callback(health.serve_metrics(settings.metrics_host, settings.metrics_port))
+        config = uvicorn.Config(
             create_app(settings),
-            host=host,
-            port=port,
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=ENDS_WITHIN,
             **connections.TOLD,
         )
-    finally:
-        if end:
-            end()
+        log.info("listening at %s, port %s", *bound.getsockname()[:2])
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run([bound])

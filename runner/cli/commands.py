@@ -184,7 +184,8 @@ class Group(TyperGroup):
 
 
 class Commands(Group):
-    """All commands. Catches errors that may occur in any of them: of a disk, a bucket or Ray."""
+    """All commands. Catches errors that may occur in any of them: of a disk, a port, a bucket or
+    Ray."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Their names, by panels."""
@@ -203,8 +204,14 @@ class Commands(Group):
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the named command."""
-        with stopping(BadExperiment), stopping(StoreError, RayError, code=FAILED):
-            return super().invoke(ctx)
+        try:
+            with stopping(BadExperiment), stopping(StoreError, RayError, code=FAILED):
+                return super().invoke(ctx)
+        except BrokenPipeError:  # who read the output has ended
+            raise
+        except OSError as error:
+            named = f"{error.filename}: {error.strerror}." if error.filename else error
+            stop(named, FAILED)
 
 
 class App(typer.Typer):

@@ -5,7 +5,7 @@ import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -114,20 +114,20 @@ def execute(
     Raises RayError and StoreError."""
     if isinstance(ray, LocalRay | None) and (words := missing_devices(planned)):
         stop(words)
-    name = begin(store, planned, console, source, isolation)
-    with (
-        reaching(store, ray, console) as there,
-        wandb_live.streaming(store, name),
-        terminal.Watching(console) as watching,
-    ):
-        return turn(store, there, name, watching)
+    with reaching(store, ray, console) as there:
+        name = begin(store, planned, console, source, isolation)
+        with wandb_live.streaming(store, name), terminal.Watching(console) as watching:
+            return turn(store, there, name, watching)
 
 
 @contextmanager
 def reaching(store: Store, ray: RayAddress | None, console: Console) -> Iterator[RayAddress]:
-    """The given Ray, or a local one during the `with` body. Raises RayError."""
+    """The given Ray, or a local one during the `with` body. Raises RayError; also if the given one
+    does not answer."""
     with ExitStack() as stack:
-        if ray is None:
+        if ray:
+            stack.enter_context(closing(RayJobs(ray))).check()
+        else:
             with console.status("starting a local Ray"):
                 local = local_ray.local_ray(store.local("ray"), _reach(store))
                 ray = stack.enter_context(local)

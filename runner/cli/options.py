@@ -8,8 +8,9 @@ import typer
 
 from runner.cli.commands import Wrong
 from runner.cli.ending import stop, stopping
-from runner.execution.ray_jobs import RayAddress
+from runner.execution.ray_jobs import EXAMPLE, RayAddress
 from runner.history import provenance
+from runner.lib import addresses
 from runner.lib.problems import near
 from runner.schema import record
 from runner.store.backends import ELSEWHERE
@@ -161,7 +162,10 @@ def in_steps(store: Store, id: str) -> record.Execution:
 def half_a_ray(url: str | None, token: Path | None) -> list[str]:
     """Errors in the options for a Ray."""
     together = "--ray-address and --ray-token-file go together: give both or neither."
-    return [together] if bool(url) != bool(token) else []
+    wrong = [together] if bool(url) != bool(token) else []
+    if url and not addresses.is_http(url):
+        wrong.append(f"--ray-address: {url} is no address of a dashboard, such as {EXAMPLE}.")
+    return wrong
 
 
 def ray(url: str | None, token: Path | None) -> RayAddress | None:

@@ -14,11 +14,12 @@ from pathlib import Path
 import httpx
 
 from runner.execution.lifecycle import Job
-from runner.lib import redact
+from runner.lib import addresses, redact
 from runner.schema.job_reports import ANOTHER_WORKER
 from runner.schema.record import Plan
 
 LOOK = httpx.Timeout(5.0, connect=2.0)  # a look must never hold up the others
+EXAMPLE = "http://127.0.0.1:8265"
 SUBMIT = httpx.Timeout(20.0, connect=2.0)  # Ray's first one takes some seconds
 
 JOBS: dict[str, Job] = {
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 
 class RayError(Exception):
     """Ray is not usable; the message says why and what to do."""
+
+
+class RayAway(RayError):
+    """Ray does not answer, perhaps only now."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,27 @@ class RayJobs:
     """Attempts as Ray jobs. A job's submission id is its attempt's folder name, nonce included."""
 
     def __init__(self, ray: RayAddress, store: str = "") -> None:
-        """Read the token of `ray`. Raises RayError if there is none. `store` is the id of these
-        attempts' store; each job carries it, because several stores may share a Ray."""
+        """Read the token of `ray`. Raises RayError if there is none, or if its URL is none. `store`
+        is the id of these attempts' store; each job carries it, because several stores may share a
+        Ray."""
+        if not addresses.is_http(ray.url):
+            raise RayError(f"{ray.url} is no address of a Ray dashboard, such as {EXAMPLE}.")
         self._ray, self._store = ray, store
         # No proxy between the lab and its cluster.
         self._http = httpx.Client(base_url=ray.url, trust_env=False, timeout=LOOK, auth=_Token(ray))
+
+    def check(self) -> None:
+        """Raises RayAway if no Ray answers, and RayError if it does not accept our token."""
+        try:
+            if isinstance(self._http.get("/api/jobs/").raise_for_status().json(), list):
+                return
+            why = "what answers is no Ray"
+        except (httpx.HTTPError, ValueError) as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+        raise RayAway(
+            f"No Ray answers at {self._ray.url} ({why}). Start it with its dashboard, or name "
+            "where it is."
+        )
 
     def look(self, folder: str) -> Job:
         """The status of the job. Raises RayError if Ray does not accept our token."""

@@ -8,7 +8,7 @@ import html
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from runner.lib.base_record import Record
@@ -79,7 +79,8 @@ def _without_beginnings(text: str, secret: str) -> str:
     head, pieces, copied = secret[:SHORTEST], list[str](), 0
     start = text.find(head)
     while start >= 0:
-        end = start + len(commonprefix((secret, text[start : start + len(secret)])))
+        pairs = zip(secret, text[start : start + len(secret)], strict=False)
+        end = start + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if ENDS.match(text, end):
             pieces += (text[copied:start], IN_PLACE)
             copied = end

@@ -21,11 +21,12 @@ def test_a_server_says_in_words_that_github_is_away(
     monkeypatch.setenv(settings.TOKEN, "a-token")
     monkeypatch.setenv(settings.RAY_TOKEN, "another-token")
     away = "http://127.0.0.1:9"
-    options = ["--repository", "a/b", "--store", str(tmp_path / "store"), "--isolation", "none"]
+    options = ["--repository", "a/b", "--store", str(tmp_path / "store"), "--port", "0"]
     for bot in ([], ["--bot", "lab[bot]"]):
         told = CliRunner().invoke(
             app, ["serve", *options, "--github-api", away, "--ray-address", away, *bot]
         )
         assert told.exit_code == 1, told.output
-        assert "GitHub says later" in told.output
+        expected = "GET /user" if not bot else "GET /repos/a/b"
+        assert f"GitHub at {away} cannot be used now: {expected}: " in told.output
         assert not isinstance(told.exception, Later)

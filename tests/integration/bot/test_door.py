@@ -327,7 +327,11 @@ def test_the_bot_is_served_behind_the_door(monkeypatch: pytest.MonkeyPatch) -> N
     told: dict[str, object] = {}
     monkeypatch.setattr(service_server, "create_app", lambda _: None)
     monkeypatch.setattr(service_server.logs, "set_up", lambda *_, **__: None)
-    monkeypatch.setattr(uvicorn, "run", lambda _, **options: told.update(options))
+    monkeypatch.setattr(uvicorn, "Config", lambda _, **options: told.update(options))
+    monkeypatch.setattr(uvicorn.Server, "__init__", lambda *_: None)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: bound.extend(sockets))
+    bound: list[socket.socket] = []
     said = Settings(repository="o/n", ray_address="http://127.0.0.1:9")
-    service_server.serve(said, "127.0.0.1", 8080)
+    service_server.serve(said, "127.0.0.1", 0)
+    assert len(bound) == 1
     assert {name: told[name] for name in connections.TOLD} == connections.TOLD
