@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.execution.lifecycle import Job
-from runner.execution.ray_jobs import Listed
+from runner.execution.ray_jobs import Listed, RayAway
 from runner.history.step_runs import READ, read_by
 from runner.lib.canonical_json import to_json
 from runner.schema import job_reports, metrics, record, step_graph
@@ -131,6 +131,13 @@ class StubRay:
         self.submissions: list[str] = []
 
     # ── drive.Launcher ──
+
+    def check(self) -> None:
+        if not self.reachable:
+            raise RayAway("No Ray answers.")
+
+    def close(self) -> None:
+        pass
 
     def look(self, folder: str) -> Job:
         job = self._job(folder)

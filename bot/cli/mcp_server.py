@@ -2,7 +2,8 @@
 declarations. None approves, starts or stops anything, and none reaches the network.
 
 What a client sends is a stranger's text: a declaration is parsed, never run, and only
-`propose_experiment` writes, into a new folder of `experiments/`.
+`propose_experiment` writes, into a new folder of `experiments/`. A checkout may hold a stranger's
+commit: nothing is read or written through a symbolic link.
 """
 
 import json
@@ -26,6 +27,7 @@ from runner.cli import execution_view
 from runner.cli.new import NAME
 from runner.cli.options import EXPERIMENTS
 from runner.history import provenance
+from runner.lib import untrusted_files
 from runner.lib.problems import BadExperiment
 from runner.planning import planner
 from runner.schema import lab_config, record
@@ -86,7 +88,11 @@ class Tools:
     def read_declaration(self, name: Name) -> dict[str, Any]:
         """Read the declaration of an experiment, its `experiment.yaml`."""
         folder = self._named(name)
-        return {"name": name, "declaration": (folder / FILE).read_text(encoding="utf-8")}
+        try:
+            content = untrusted_files.read(folder.resolve() / FILE, 4 * MAX_TEXT) or b""
+        except untrusted_files.Refused as error:
+            raise ToolError(str(error)) from None
+        return {"name": name, "declaration": content.decode(errors="replace")}
 
     def declaration_schema(self) -> dict[str, Any]:
         """The JSON Schema of `experiment.yaml`, with every key explained."""
@@ -119,7 +125,8 @@ class Tools:
                 folder.mkdir(parents=True)
             except FileExistsError:
                 raise ToolError(f"experiments/{name} exists; choose another name") from None
-            (folder / FILE).write_text(declaration, encoding="utf-8")
+            with (folder / FILE).open("x", encoding="utf-8") as file:  # follows no link
+                file.write(declaration)
             answer |= {
                 "written": f"experiments/{name}/{FILE}",
                 "next": "open an issue with the form for its predictions, name it in "
@@ -194,14 +201,17 @@ class Tools:
 
     @property
     def _folder(self) -> Path:
-        return self._root / EXPERIMENTS
+        """The folder of experiments. Raises ToolError if it is a link."""
+        return _unlinked(self._root / EXPERIMENTS)
 
     def _named(self, name: str) -> Path:
-        """The folder of an experiment. Raises ToolError, with what there is."""
+        """The folder of an experiment. Raises ToolError, with what there is, or if there is a link
+        in it."""
         known = self.list_experiments()["experiments"]
         if name not in known:
             raise ToolError(f"there is no experiment {name!r}; there are {', '.join(known)}")
-        return self._folder / name
+        folder = self._folder / name
+        return _unlinked(folder, *folder.rglob("*"))
 
     def _draft(self, text: str, name: str) -> Plan:
         """The plan of a declaration; the texts and modules beside it are those of the folder, if
@@ -211,7 +221,7 @@ class Tools:
         known = name in self.list_experiments()["experiments"]
         with tempfile.TemporaryDirectory() as nothing:
             graph = declaration.drafted(declaration.read(text, f"{called}/{FILE}"), lab)
-            folder = self._folder / name if known else Path(nothing)
+            folder = self._named(name) if known else Path(nothing)
             return planner.make_plan(graph, folder, called=called)
 
     def _opened(self) -> Store | None:
@@ -223,6 +233,15 @@ class Tools:
     def _facts(self) -> Lab | None:
         store = self._opened()
         return read_lab(store, tracks=lab_config.find(self._root).tracks) if store else None
+
+
+def _unlinked(folder: Path, *inside: Path) -> Path:
+    """The folder, unless it or a path in it is a symbolic link, which could lead out of the
+    checkout. Raises ToolError."""
+    for path in (folder, *inside):
+        if path.is_symlink():
+            raise ToolError(f"{path.name} is a link, and links are not followed; put a copy there")
+    return folder
 
 
 @contextmanager

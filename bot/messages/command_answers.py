@@ -45,8 +45,9 @@ def hint(reading: Reading) -> str:
     ]
     if reading.swallowed:
         lines.append(
-            "I ignored a command inside a quote, a list or a table. Markdown also counts the line "
-            "after a quote as part of the quote. Leave an empty line before the command."
+            "I ignored a command inside a quote, a list, a table, a footnote or an HTML element. "
+            "Markdown also counts the line after a quote as part of the quote. Leave an empty line "
+            "before the command."
         )
     if reading.too_long:
         lines.append(

@@ -1,19 +1,21 @@
 """The grammar of slash commands: which lines of a comment are for the lab. Pure.
 
 A command is a line of its own that begins with `/`, in a plain paragraph. Code, quotes, lists,
-tables, links, mathematics, HTML and comments do not count. If Markdown turns a line into a quote
-(`> quote` and then `/run` without an empty line between), the lab answers with a hint instead of
-silence.
+tables, footnotes, links, mathematics, HTML elements (also around paragraphs) and comments do not
+count. If Markdown turns a line into a quote (`> quote` and then `/run` without an empty line
+between), the lab answers with a hint instead of silence.
 """
 
 import difflib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
 KNOWN = ("run", "cancel", "status", "plan", "retry", "reproduce", "help")
@@ -33,9 +35,14 @@ _OVER_LINES = re.compile(
     r"|(?<![\w~])~(?=[^\s~])(?:[^~\n]|\n(?!\n))*(?<=[^\s~])~(?![\w~])",
     re.DOTALL,
 )
-_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)")
-_VOID = ("area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr")
-_markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+# Comments, and tags of the elements that GitHub draws and that have an end; it leaves out others.
+_HTML = re.compile(
+    r"<!--.*?-->|<(/?)(a|abbr|b|bdo|blockquote|caption|cite|code|dd|del|details|dfn|div|dl|dt|em"
+    r"|figcaption|figure|h[1-8]|i|ins|kbd|li|mark|ol|picture|pre|q|rp|rt|ruby|s|samp|small|span"
+    r"|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|time|tr|tt|ul|var)(?=[\s/>])",
+    re.DOTALL | re.IGNORECASE,
+)
+_FOOTNOTE = re.compile(r"\[\^[^\] \t\r\n\0]+\]:")
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,39 @@ class Reading:
     swallowed: bool = False  # a command became part of a quote
     too_many: bool = False  # only the first `MAX_COMMANDS` count
     too_long: bool = False  # there are more after the first `MAX_READ` characters
+
+
+def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A rule for the parser: the definition of a footnote, with the lines that GitHub draws into
+    it, as a paragraph on a deeper level."""
+    place = state.bMarks[start] + state.tShift[start]
+    if state.is_code_block(start) or not _FOOTNOTE.match(state.src, place):
+        return False
+    if silent:
+        return True
+    others, line = state.md.block.ruler.getRules("paragraph"), start + 1
+    while (after := state.skipEmptyLines(line)) < end:
+        indent = state.sCount[after]  # negative: a line that a quote has taken in already
+        if 0 <= indent < state.blkIndent + 4 and (
+            after > line or any(rule(state, line, end, True) for rule in others)
+        ):
+            break
+        line = after + 1
+    state.push("footnote_open", "section", 1)
+    state.push("paragraph_open", "p", 1)
+    inline = state.push("inline", "", 0)
+    inline.content = state.getLines(start, line, state.blkIndent, keepLastLF=False).strip()
+    inline.map, inline.children = [start, line], []
+    state.push("paragraph_close", "p", -1)
+    state.push("footnote_close", "section", -1)
+    state.line = line
+    return True
+
+
+_markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_markdown.block.ruler.before(
+    "reference", "footnote", _footnote, {"alt": ["paragraph", "reference"]}
+)
 
 
 @lru_cache(maxsize=256)
@@ -81,12 +121,17 @@ def _read(source: list[str]) -> Reading:
     near_misses = []
     swallowed = False
     lines: list[_Line] = []
+    opened = Counter[str]()  # HTML elements, by name
     for index, token in enumerate(tokens):
+        if token.type == "html_block" and token.level == 0:
+            _follow(token.content, opened)
         if token.type != "inline" or token.map is None:
             continue
         raw = {line.strip() for line in source[token.map[0] : token.map[1]]}
-        is_plain = token.level == 1 and tokens[index - 1].type == "paragraph_open"
-        lines += [*_lines(token, raw, is_plain), _Line()]
+        is_paragraph = token.level == 1 and tokens[index - 1].type == "paragraph_open"
+        is_plain = is_paragraph and not opened.total()
+        elements = opened if is_paragraph else Counter[str]()
+        lines += [*_lines(token, raw, is_plain, elements), _Line()]
     within = _within(lines)
     for number, line in enumerate(lines):
         said = line.said.strip()
@@ -133,8 +178,11 @@ class _Line:
     marked: bool = False  # part of it is emphasis, a link, HTML, …
 
 
-def _lines(paragraph: Token, raw: Collection[str], is_plain: bool) -> list[_Line]:
-    """The lines of a paragraph. Markup may span several of them."""
+def _lines(
+    paragraph: Token, raw: Collection[str], is_plain: bool, opened: Counter[str]
+) -> list[_Line]:
+    """The lines of a paragraph. Markup may span several of them, and an HTML element that is
+    `opened` may end in a later one."""
     new = partial(_Line, raw=raw, is_plain=is_plain)
     lines, depth = [new()], 0
     for child in paragraph.children or []:
@@ -149,17 +197,18 @@ def _lines(paragraph: Token, raw: Collection[str], is_plain: bool) -> list[_Line
             lines[-1].has_code = True
         else:
             lines[-1].marked = True
-            opened = _opened(child.content) if child.type == "html_inline" else child.nesting
-            depth = max(0, depth + opened)
+            is_html = child.type == "html_inline"
+            depth += _follow(child.content, opened) if is_html else child.nesting
     return lines
 
 
-def _opened(tag: str) -> int:
-    """Whether an HTML tag in a line opens an element (1), closes one (-1), or neither."""
-    match = _TAG.match(tag)
-    if not match or tag.endswith("/>") or match[2].lower() in _VOID:
-        return 0
-    return -1 if match[1] else 1
+def _follow(html: str, opened: Counter[str]) -> int:
+    """Count in `opened` the elements that a part of HTML opens and closes. Returns how many more
+    are open now."""
+    before = opened.total()
+    for end, name in _HTML.findall(html):
+        opened[name.lower()] = max(0, opened[name.lower()] + (-1 if end else 1)) if name else 0
+    return opened.total() - before
 
 
 def _within(lines: Sequence[_Line]) -> set[int]:

@@ -1,6 +1,7 @@
 """The lab as a client of the Model Context Protocol sees it: it reads and proposes."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,66 @@ def test_no_name_leads_out_of_the_folder_of_experiments(root: Path, name: str) -
     said = called(root, "read_result", execution=name)
     assert isinstance(said, str)
     assert record.names(Store(root / "store"), "executions")
+
+
+LINKS = {
+    "the folder": lambda root, out: (root / "experiments/linked").symlink_to(out),
+    "the folder, in steps": lambda root, out: (
+        (root / "experiments/step").symlink_to(out),
+        (root / "experiments/linked").symlink_to("step"),
+    ),
+    "the declaration": lambda root, out: (
+        (root / "experiments/linked").mkdir(),
+        (root / "experiments/linked/experiment.yaml").symlink_to(out / "experiment.yaml"),
+    ),
+    "the declaration, to a file that is none": lambda root, out: (
+        (root / "experiments/linked").mkdir(),
+        (root / "experiments/linked/experiment.yaml").symlink_to(out / "secret"),
+    ),
+    "a text": lambda root, out: (
+        (root / "experiments/linked").mkdir(),
+        (root / "experiments/linked/experiment.yaml").write_text(ALONE),
+        (root / "experiments/linked/text.txt").symlink_to(out / "text.txt"),
+    ),
+    "own code": lambda root, out: (
+        (root / "experiments/linked/parts").mkdir(parents=True),
+        (root / "experiments/linked/experiment.yaml").write_text(CORPUS),
+        (root / "experiments/linked/parts/own.py").symlink_to(out / "secret"),
+    ),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("tool", ["read_declaration", "plan_experiment", "plan_declaration"])
+def test_no_link_in_a_checkout_leads_a_tool_out_of_it(root: Path, link: str, tool: str) -> None:
+    out = root / "outside"
+    out.mkdir()
+    (out / "experiment.yaml").write_text(f"{ALONE}# canary\n")
+    (out / "text.txt").write_text(TEXT)
+    (out / "secret").write_text("canary = 1\n")
+    LINKS[link](root, out)
+    given = {"declaration": ALONE} if tool == "plan_declaration" else {}
+    answer = called(root, tool, name="linked", **given)
+    assert isinstance(answer, str), "it is refused in words"
+    assert "is a link" in answer
+    assert "canary" not in answer
+
+
+def test_nothing_is_written_through_a_link(root: Path) -> None:
+    out = root / "outside"
+    (root / "experiments").rename(out)
+    (root / "experiments").symlink_to(out)
+    answer = called(root, "propose_experiment", name="cold", declaration=CORPUS)
+    assert "experiments is a link" in answer
+    assert not (out / "cold").exists()
+    (root / "experiments").unlink()
+    out.rename(root / "experiments")
+    (root / "experiments/cold").symlink_to(root / "new")  # leads to what is not there yet
+    assert "exists" in called(root, "propose_experiment", name="cold", declaration=CORPUS)
+    assert not (root / "new").exists()
+
+
+def test_a_declaration_that_is_no_file_is_not_waited_for(root: Path) -> None:
+    (root / "experiments/pipe").mkdir()
+    os.mkfifo(root / "experiments/pipe/experiment.yaml")
+    assert "not a regular file" in called(root, "read_declaration", name="pipe")
