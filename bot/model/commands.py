@@ -37,10 +37,9 @@ _OVER_LINES = re.compile(
 )
 # Comments, and tags of the elements that GitHub draws and that have an end; it leaves out others.
 _HTML = re.compile(
-    r"<!--.*?-->|<(/?)(a|abbr|b|bdo|blockquote|caption|cite|code|dd|del|details|dfn|div|dl|dt|em"
-    r"|figcaption|figure|h[1-8]|i|ins|kbd|li|mark|ol|picture|pre|q|rp|rt|ruby|s|samp|small|span"
-    r"|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|time|tr|tt|ul|var)(?=[\s/>])",
-    re.DOTALL | re.IGNORECASE,
+    r"(?si)<!--.*?-->|<(/?)(a|abbr|b|bdo|blockquote|caption|cite|code|dd|del|details|dfn|div|dl|dt"
+    r"|em|figcaption|figure|h[1-8]|i|ins|kbd|li|mark|ol|picture|pre|q|rp|rt|ruby|s|samp|small|span"
+    r"|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|time|tr|tt|ul|var)(?=[\s/>])"
 )
 _FOOTNOTE = re.compile(r"\[\^[^\] \t\r\n\0]+\]:")
 

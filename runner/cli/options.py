@@ -164,7 +164,7 @@ def half_a_ray(url: str | None, token: Path | None) -> list[str]:
     together = "--ray-address and --ray-token-file go together: give both or neither."
     wrong = [together] if bool(url) != bool(token) else []
     if url and not addresses.is_http(url):
-        wrong.append(f"--ray-address: {url} is no address of a dashboard, such as {EXAMPLE}.")
+        wrong.append(f"--ray-address: {url} is not the address of a dashboard, such as {EXAMPLE}.")
     return wrong
 
 

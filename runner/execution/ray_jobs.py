@@ -99,7 +99,7 @@ class RayJobs:
         is the id of these attempts' store; each job carries it, because several stores may share a
         Ray."""
         if not addresses.is_http(ray.url):
-            raise RayError(f"{ray.url} is no address of a Ray dashboard, such as {EXAMPLE}.")
+            raise RayError(f"{ray.url} is not the address of a Ray dashboard, such as {EXAMPLE}.")
         self._ray, self._store = ray, store
         # No proxy between the lab and its cluster.
         self._http = httpx.Client(base_url=ray.url, trust_env=False, timeout=LOOK, auth=_Token(ray))
@@ -109,7 +109,7 @@ class RayJobs:
         try:
             if isinstance(self._http.get("/api/jobs/").raise_for_status().json(), list):
                 return
-            why = "what answers is no Ray"
+            why = "the answer is not Ray's"
         except (httpx.HTTPError, ValueError) as error:
             why = " ".join(str(error).split()) or type(error).__name__
         raise RayAway(

@@ -137,13 +137,12 @@ class _Walk:
 
     def _reachable(self, dotted: str) -> Iterator[Definition]:
         """The definitions that an experiment's code may use by an imported name. For a module, this
-        includes what the module imports."""
-        yield from self._resolved(dotted)[0]
-        for name in (dotted, *self._within(dotted)):
-            module = self._module(name)
-            for meant in module.imports.values() if module else ():
-                if is_labs(meant):
-                    yield from self._resolved(meant)[0]
+        includes what the module imports, and what the modules among this import."""
+        waiting = [dotted]
+        for reached in waiting:  # grows during the loop
+            yield from self._resolved(reached)[0]
+            for module in filter(None, map(self._module, (reached, *self._within(reached)))):
+                waiting += {x for x in module.imports.values() if is_labs(x)}.difference(waiting)
 
     def _all_of(self, module: str) -> Iterator[Definition]:
         """All definitions of a module; for a package, those of all its modules, because an importer

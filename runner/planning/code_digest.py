@@ -5,8 +5,8 @@ reachable code of the lab.
 
 A file counts by its bytes, because code can read its own source. Own code sees only the files that
 count (`runner.planning.own_code_folder`), so a file that was not found here is missing there, and
-the code fails. If it can load code without an import (`ANY_WAY`), all Python files of its folder
-count, and all of the lab's that a job runs. Libraries and Python itself do not count: their
+the code fails. If it can load or reach code without an import (`ANY_WAY`), all Python files of its
+folder count, and all of the lab's that a job runs. Libraries and Python itself do not count: their
 versions are in receipts.
 """
 
@@ -27,15 +27,30 @@ from runner.lib.lab_code import DYNAMIC
 from runner.lib.paths import ROOMS, SHOWN
 from runner.lib.unchanged import while_unchanged
 
-# Names, attributes or imports by which own code can load other code.
+# Names, attributes or imports by which own code can load other code, or reach it from an object.
 ANY_WAY = DYNAMIC | frozenset(
     {
         *("sys", "importlib", "imp", "runpy", "pkgutil", "zipimport", "linecache", "inspect"),
         *("pydoc", "codeop", "pickle", "_pickle", "shelve", "marshal", "dill", "cloudpickle"),
         *("builtins", "__builtins__", "__loader__", "__spec__", "run_module", "load_module"),
         *("joblib", "ctypes", "_ctypes", "cffi", "meta_path", "path_hooks", "path_importer_cache"),
+        *("_imp", "_frozen_importlib", "entry_points", "EntryPoint", "pkg_resources", "mock"),
+        *("dictConfig", "fileConfig", "allow_pickle", "runcode", "runsource", "timeit", "pdb"),
+        *("_interpreters", "_xxsubinterpreters", "get_type_hints", "ForwardRef", "get_annotations"),
+        # Another Python.
+        *("subprocess", "system", "popen", "pty", "posix_spawn", "posix_spawnp", "subprocess_exec"),
+        *("create_subprocess_exec", "create_subprocess_shell", "subprocess_shell"),
+        *("execv", "execve", "execvp", "execvpe", "execl", "execle", "execlp", "execlpe"),
+        *("spawnv", "spawnve", "spawnvp", "spawnvpe", "spawnl", "spawnle", "spawnlp", "spawnlpe"),
+        # Reflection. `getattr` counts unless its name is a literal, which then counts itself.
+        *("__self__", "__globals__", "__subclasses__", "__code__", "__closure__", "__dict__"),
+        *("__getattribute__", "__reduce__", "__reduce_ex__", "cell_contents", "gc", "getattr"),
+        *("vars", "globals", "locals", "attrgetter", "methodcaller", "get_field", "breakpoint"),
+        *("f_globals", "f_locals", "f_builtins", "f_back", "tb_frame", "gi_frame", "cr_frame"),
+        *("ag_frame", "gi_code", "cr_code", "ag_code", "f_code", "get_referents", "get_objects"),
     }
 )
+DUNDER = re.compile(r"__[a-z_]+__")  # within a text, such as "{0.__globals__}" for `format`
 # The same for names that are too common as a part of a dotted name to count alone.
 EXACTLY = frozenset({"exec", "eval", "compile"})
 HARMLESS = frozenset({"importlib.metadata", "importlib.resources"})  # may be imported
@@ -247,9 +262,21 @@ def _read(path: Path, _: int) -> _Module:
         nodes = list(ast.walk(parsed))
     modules: list[str] = []
     names: set[str] = set()
+    literal = set[int]()  # the `getattr`s with a literal name
     for node in nodes:
         if isinstance(node, ast.Name):
-            names.add(node.id)
+            names.update(() if id(node) in literal else (node.id,))
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+            match node.args[1:]:
+                case [ast.Constant(value=str(name)), *_]:
+                    names.add(name)
+                    literal.add(id(node.func))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.update(DUNDER.findall(node.value))
+        elif isinstance(node, ast.MatchClass):
+            names.update(node.kwd_attrs)
+        elif isinstance(node, ast.keyword):
+            names.add(node.arg or "")
         elif isinstance(node, ast.Attribute):
             names.add(f"{node.value.id if isinstance(node.value, ast.Name) else ''}.{node.attr}")
         elif isinstance(node, ast.Import):

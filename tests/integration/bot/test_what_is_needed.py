@@ -22,7 +22,7 @@ from tests.unit.bot.test_deployment import nothing_said as nothing_said  # a fix
 AWAY = "http://127.0.0.1:9"
 RANGE = "`--port`: Input should be less than or equal to 65535"
 USED = "another program listens there; choose another port"
-NO_RAY = "is no address of a"
+NO_RAY = "is not the address of a"
 SERVE = (
     *("serve", "--repository", "regatta-lab/lab", "--bot", "regatta-lab[bot]"),
     *("--store", "{store}", "--ray-address", AWAY, "--isolation", "none"),
