@@ -37,7 +37,7 @@ _OVER_LINES = re.compile(
 )
 # Comments, and tags of the elements that GitHub draws and that have an end; it leaves out others.
 _HTML = re.compile(
-    r"(?si)<!--.*?-->|<(/?)(a|abbr|b|bdo|blockquote|caption|cite|code|dd|del|details|dfn|div|dl|dt"
+    r"(?si)<!--.*?(?:-->|\Z)|<(/?)(a|abbr|b|bdo|blockquote|caption|cite|code|dd|del|details|dfn|div|dl|dt"
     r"|em|figcaption|figure|h[1-8]|i|ins|kbd|li|mark|ol|picture|pre|q|rp|rt|ruby|s|samp|small|span"
     r"|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|time|tr|tt|ul|var)(?=[\s/>])"
 )

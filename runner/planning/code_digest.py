@@ -275,8 +275,8 @@ def _read(path: Path, _: int) -> _Module:
             names.update(DUNDER.findall(node.value))
         elif isinstance(node, ast.MatchClass):
             names.update(node.kwd_attrs)
-        elif isinstance(node, ast.keyword):
-            names.add(node.arg or "")
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            names.add(node.arg)
         elif isinstance(node, ast.Attribute):
             names.add(f"{node.value.id if isinstance(node.value, ast.Name) else ''}.{node.attr}")
         elif isinstance(node, ast.Import):
