@@ -1,17 +1,11 @@
 """Addresses: those that only programs on this machine reach, and those where this one listens."""
 
 import contextlib
-import errno
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-REASONS = {
-    errno.EADDRINUSE: "another program listens there; choose another port, or end that program",
-    errno.EACCES: "this user may not listen there; choose a port from 1024 on",
-    errno.EADDRNOTAVAIL: "this machine has no such address",
-}
 
 
 def is_here(url: str) -> bool:
@@ -44,6 +38,6 @@ def listening(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except (OSError, OverflowError, UnicodeError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        why = REASONS.get(number or 0, error)
-        raise OSError(f"Nothing can be served at {host}:{port}: {why}.") from error
+        why = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
+        words = f"Nothing can be served at {host}:{port}: {why}; choose another host or port."
+        raise OSError(words) from error

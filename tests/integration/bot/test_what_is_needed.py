@@ -21,7 +21,7 @@ from tests.unit.bot.test_deployment import nothing_said as nothing_said  # a fix
 
 AWAY = "http://127.0.0.1:9"
 RANGE = "`--port`: Input should be less than or equal to 65535"
-USED = "another program listens there; choose another port"
+USED = "Address already in use; choose another host or port"
 NO_RAY = "is not the address of a"
 SERVE = (
     *("serve", "--repository", "regatta-lab/lab", "--bot", "regatta-lab[bot]"),
@@ -34,7 +34,7 @@ TABLE = [
     ((*ON_GITHUB, "--port", "80808"), 2, RANGE),
     ((*ON_GITHUB, "--port", "-1"), 2, "Input should be greater than or equal to 0"),
     ((*ON_GITHUB, "--port", "{used}"), 1, USED),
-    ((*ON_GITHUB, "--host", "203.0.113.7", "--port", "0"), 1, "this machine has no such address"),
+    ((*ON_GITHUB, "--host", "203.0.113.7", "--port", "0"), 1, "Cannot assign requested address"),
     ((*ON_GITHUB, "--port", "0", "--metrics-port", "80808"), 2, "should be less than or equal"),
     ((*ON_GITHUB, "--port", "0", "--metrics-port", "{used}"), 1, USED),
     ((*ON_GITHUB, "--port", "0", "--store", "{file}"), 2, "is no folder, and a store is one"),
