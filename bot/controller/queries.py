@@ -69,8 +69,8 @@ class Asked:
                 return tuple(self._github.pushes(id.number))
             case ("proposals", author):
                 return self._github.proposals(author)
-            case ("committers",):
-                return self._github.committers(id.number)
+            case ("contributions",):
+                return self._github.contributions(id.number)
             case ("registration", issue):
                 return self._past.registration(id.repository, issue)
             case ("positions", execution):

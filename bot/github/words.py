@@ -16,8 +16,9 @@ from bot.github.branches import Branches
 from bot.github.connection import PAGE, Forbidden, Gone, Refused
 from bot.github.lists import person
 from bot.model.actions import Button
+from bot.model.contributions import merged
 from bot.model.policy_file import OLD_PATH, PATH
-from bot.model.thread import Issue, Pull, Push, Review
+from bot.model.thread import Commit, Contributions, Issue, Pull, Push, Review
 from runner.schema import lab_config
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
@@ -112,25 +113,47 @@ class GitHub(Branches):
         node = (answer.get("data") or {}).get("node") or {}
         return "lastEditedAt" in node and node["lastEditedAt"] is None
 
-    def committers(self, number: int) -> frozenset[int]:
-        """Ids of the users who opened the pull request and who wrote or committed its commits.
+    def contributions(self, number: int) -> Contributions:
+        """Who opened a pull request, and its commits with their accounts.
 
         GitHub identifies users by the e-mail address in a commit, so this is a claim of the
-        commits.
+        commits; `bot.model.contributions` judges it.
         """
         pull = self._there.get_pull(number).complete()
-        people = {pull.user.id} if pull.user else set()
         compared = f"/repos/{self.name}/compare/{pull.base.sha}...{pull.head.sha}"
-        page, seen = 1, 0
+        commits: list[Commit] = []
+        page = 1
         while True:  # unlike the pull request's own list, which ends at 250; this one is complete
-            found = self._line.get(compared, per_page=str(PAGE), page=str(page))
-            for commit in found["commits"]:
-                both = (commit["author"], commit["committer"])
-                people |= {one["id"] for one in both if one and "id" in one}
-            seen += len(found["commits"])
-            if seen >= found["total_commits"] or not found["commits"]:
-                return frozenset(people)
+            answer = self._line.get(compared, per_page=str(PAGE), page=str(page))
+            commits += map(self._commit, answer["commits"])
+            if len(commits) >= answer["total_commits"] or not answer["commits"]:
+                return Contributions(pull.user.id if pull.user else 0, tuple(commits))
             page += 1
+
+    def _commit(self, commit: Any) -> Commit:
+        ids = [(commit[role] or {}).get("id") for role in ("author", "committer")]
+        parents = tuple(parent["sha"] for parent in commit["parents"])
+        return Commit(
+            sha=commit["sha"],
+            parents=parents,
+            people=frozenset(id for id in ids if id),
+            has_no_account=None in ids,
+            is_plain_merge=len(parents) == 2 and self._is_plain_merge(commit["sha"], *parents),
+        )
+
+    def _is_plain_merge(self, merge: str, ours: str, theirs: str) -> bool:
+        """Whether a merge has the tree that merging its parents gives, file by file. GitHub's
+        *Update branch* makes such merges."""
+        compared = self._line.get(f"/repos/{self.name}/compare/{ours}...{theirs}", per_page="1")
+        base = compared["merge_base_commit"]["sha"]
+        try:
+            trees = [self._files(sha) for sha in (base, ours, theirs, merge)]
+        except Refused:  # too large to be listed
+            return False
+        return merged(*trees[:3]) == trees[3]
+
+    def _files(self, commit: str) -> dict[str, object]:
+        return {entry.path: (entry.mode, entry.sha) for entry in self.tree(commit)}
 
     def pushes(self, number: int) -> list[Push]:
         """The forced pushes to a pull request's branch, oldest first, at GitHub's times.

@@ -9,7 +9,7 @@ are pure, and GitHub is asked only for what the next decision needs.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bot.model.keys import CommandKey, Key, Via
 from bot.model.policy_file import Policy
@@ -146,8 +146,25 @@ class Push:
 
     at: datetime
     after: str  # full SHA
-    before: str = ""  # not read, but recorded deliveries have it
+    before: str = ""  # full SHA; "" for the first head
     by: int = 0  # id of the account that pushed it; 0: unknown
+
+
+class Commit(NamedTuple):
+    """A commit of a pull request."""
+
+    sha: str
+    parents: tuple[str, ...]
+    people: frozenset[int]  # ids of the accounts of its author and committer
+    has_no_account: bool = False  # the address of one of them belongs to no account
+    is_plain_merge: bool = False  # its tree is the merge of its parents, and nothing more
+
+
+class Contributions(NamedTuple):
+    """What a pull request consists of."""
+
+    opener: int  # id; 0 if the account is gone
+    commits: tuple[Commit, ...]  # oldest first
 
 
 @dataclass(frozen=True)
@@ -280,9 +297,9 @@ class Thread:
         """The numbers of the open pull requests of the user with this id."""
         return self._ask("proposals", author)
 
-    def committers(self) -> frozenset[int]:
-        """Ids of the users who opened the pull request and who wrote or committed its commits."""
-        return self._ask("committers")
+    def contributions(self) -> Contributions:
+        """Who opened the pull request, and its commits."""
+        return self._ask("contributions")
 
     def code(self, plan: int) -> str:
         """A new unguessable code for the plan with this number."""

@@ -1,6 +1,7 @@
 """The conditions for an approval that are about who gives it. Pure; see
 `bot.rules.approval_checks`."""
 
+from bot.model.contributions import contributors
 from bot.model.escape import code
 from bot.model.policy_file import APP
 from bot.rules.agent_checks import is_large, policy_approves
@@ -44,18 +45,27 @@ def still_permitted(case: Case) -> str | None:
 
 def own_allowed(case: Case) -> str | None:
     """Nobody approves their own work if the policy forbids it."""
-    if case.thread.policy().own or not (own := _with_a_part(case)):
+    if case.thread.policy().own or not (part := _part_of_an_approver(case)):
         return None
-    return f"nobody may approve their own work here, and {own} contributed to this"
+    return f"nobody may approve their own work here, and {part}"
 
 
-def _with_a_part(case: Case) -> str | None:
-    """The first approver who opened the pull request or contributed to its commits, or who answers
-    for the agent that did."""
-    authors, agent = case.thread.committers(), case.found and case.found.agent
+def _part_of_an_approver(case: Case) -> str | None:
+    """Which approver opened the pull request or contributed to its commits, or answers for the
+    agent that did, or that nobody can tell."""
+    authors = contributors(case.thread.contributions(), case.thread.pushes)
+    agent = case.found and case.found.agent
     sponsor = agent.sponsor.lower() if agent else None
-    part = (one.by for one in case.words if one.by.id in authors or one.by.login.lower() == sponsor)
-    return next((by.login for by in part), None)
+    for word in case.words:
+        if word.by.id in authors.people or word.by.login.lower() == sponsor:
+            return f"{word.by.login} contributed to this"
+    if sha := authors.unknown_commit:
+        return (
+            f"nobody can tell whose work commit `{code(sha[:7])}` is: its e-mail address belongs "
+            "to no account, and no delivery says who pushed it; commit it with an address of an "
+            "account and push it again"
+        )
+    return None
 
 
 def needs_two(case: Case) -> bool:
@@ -67,12 +77,9 @@ def needs_two(case: Case) -> bool:
 
 def not_author_or_committer(case: Case) -> str | None:
     """Nobody who contributed to a large plan is one of its approvers."""
-    if not needs_two(case) or not (own := _with_a_part(case)):
+    if not needs_two(case) or not (part := _part_of_an_approver(case)):
         return None
-    return (
-        "an experiment of this size needs two approvers who did not contribute to it, and "
-        f"{own} did"
-    )
+    return f"an experiment of this size needs two approvers without a part in it, and {part}"
 
 
 def enough_approvers(case: Case) -> str | None:

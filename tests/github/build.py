@@ -88,6 +88,7 @@ class GitHubsExamples:
         content = {"content": base64.b64encode(readme).decode(), "encoding": "base64"}
         head = pull["head"]["sha"]
         commit = {"sha": head, "author": self.person, "committer": self.person}
+        commit["parents"] = [{"sha": pull["base"]["sha"]}]
         file = {"path": "README.md", "mode": "100644", "type": "blob", "sha": sha}
         listed = {"type": "file", "path": ".github/regatta/policy.yml", "sha": sha}
         pushed = {"event": "head_ref_force_pushed", "actor": self.person, "commit_id": head}

@@ -40,7 +40,7 @@ def reading(github: GitHub, subject: Subject) -> Iterator[Step]:
     assert pull is not None
     yield "role", lambda: github.role(subject.login)
     yield "changed", lambda: github.changed(pull.base, pull.head)
-    yield "committers", lambda: github.committers(number)
+    yield "contributions", lambda: github.contributions(number)
     yield "pushes", lambda: github.pushes(number)
     yield "reviews", lambda: github.reviews(number)
     yield "unedited", lambda: [github.unedited(each) for each in github.reviews(number)]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bot.model.keys import CommandKey, Key
 from bot.model.questions import Question
-from bot.model.thread import Finding, Pull, Push, Ran, Review, Said, Shown, Thread
+from bot.model.thread import Contributions, Finding, Pull, Push, Ran, Review, Said, Shown, Thread
 from runner.execution import lifecycle
 from runner.schema import record
 from runner.store.leases import LeaseState
@@ -64,8 +64,8 @@ class Answers(Mapping[Question, Any]):
                 return Finding("experiments/warm", plan=PLANS[world.lab])
             case ("policy",):
                 return POLICIES[world.policy]
-            case ("committers",):
-                return frozenset({synthetic.ADA.id})
+            case ("contributions",):
+                return Contributions(synthetic.ADA.id, ())
             case ("forced",):  # B may come after A, and A never after B
                 return tuple(Push(moment(at), after) for at, _, after in world.pushes if after == A)
             case ("code", n):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pygit2
 import pytest
 
 from bot.fake_github.server import Sandbox
 from bot.github import GitHub, Refused
 from bot.model.policy_file import OLD_PATH, PATH
+from bot.model.thread import Commit
 from runner.schema.lab_config import FOLDER
 
 DECLARATION = "experiments/warm/experiment.yaml"
@@ -70,17 +72,52 @@ def test_a_review_is_bound_to_its_commit_and_its_dismissal_is_seen(
     assert github.review(99, made.id) is None
 
 
-def test_committers_are_who_opened_and_who_wrote_any_commit(
-    github: GitHub, sandbox: Sandbox
-) -> None:
+def authors(github: GitHub, number: int) -> set[int]:
+    return {id for commit in github.contributions(number).commits for id in commit.people}
+
+
+def test_a_pull_requests_commits_come_with_their_accounts(github: GitHub, sandbox: Sandbox) -> None:
     number = propose(sandbox)
     ada, grace = (sandbox.user(login).id for login in ("ada", "grace"))
-    assert github.committers(number) == {ada}
+    assert (github.contributions(number).opener, authors(github, number)) == (ada, {ada})
     sandbox.commit("grace", "warm", {DECLARATION: b"title: Warmer\n"}, "A small change")
-    assert github.committers(number) == {ada, grace}
+    assert authors(github, number) == {ada, grace}
     for n in range(120):  # more than a page, and grace's is among the first
         sandbox.commit("ada", "warm", {DECLARATION: f"title: {n}\n".encode()}, "Again")
-    assert github.committers(number) == {ada, grace}
+    assert authors(github, number) == {ada, grace}
+    commits = github.contributions(number).commits
+    assert [commit.parents for commit in commits[1:]] == [(c.sha,) for c in commits[:-1]]
+    assert not any(commit.has_no_account for commit in commits)
+
+
+def test_a_commit_with_an_address_of_nobody_has_no_account(
+    github: GitHub, sandbox: Sandbox
+) -> None:
+    number, git = propose(sandbox), sandbox.world.git
+    head = git.resolve("warm")
+    nobody = pygit2.Signature("Grace", "grace@laptop.local", 1_700_000_000, 0)
+    sha = git.write_commit(git.write_tree(head, []), [head], "From my laptop", nobody, nobody)
+    sandbox.update_ref("grace", "refs/heads/warm", sha)
+    assert github.contributions(number).commits[-1] == Commit(sha, (head,), frozenset(), True)
+
+
+@pytest.mark.parametrize("extra", [{}, {"experiments/warm/more.txt": b"and more\n"}])
+def test_a_merge_is_plain_if_it_adds_nothing(
+    github: GitHub, sandbox: Sandbox, extra: dict[str, bytes]
+) -> None:
+    number, git = propose(sandbox), sandbox.world.git
+    ours = git.resolve("warm")
+    theirs = sandbox.commit("hugo", "main", {"docs/page.md": b"A page\n"}, "Elsewhere")
+    entries = [(path, "100644", git.write_blob(content)) for path, content in extra.items()]
+    tree = git.write_tree(None, [])
+    merge_tree = git.merged_tree(ours, theirs)
+    by = sandbox.signature(sandbox.user("grace"))
+    plain = git.write_commit(merge_tree or tree, [ours, theirs], "Merge", by, by)
+    if entries:
+        plain = git.write_commit(git.write_tree(plain, entries), [ours, theirs], "Merge", by, by)
+    sandbox.update_ref("grace", "refs/heads/warm", plain)
+    (merge,) = [c for c in github.contributions(number).commits if len(c.parents) == 2]
+    assert merge.is_plain_merge == (not extra)
 
 
 def test_a_head_that_left_and_came_back_was_pushed_by_force(

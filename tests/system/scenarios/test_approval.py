@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import pygit2
 import pytest
 
 from bot.controller import pull_request_source
@@ -276,6 +277,35 @@ def test_a_large_experiment_needs_a_second_person_who_has_no_part_in_it(lab: Lab
         fact for path, fact in lab.records("executions").items() if "execution.json" in path
     )
     assert len(execution["approvals"]) == 2
+
+
+@pytest.mark.parametrize("policy", ["own: false\n", "two_approvers_from: 1\n"])
+def test_who_pushed_a_commit_of_nobody_cannot_approve_it(lab: Lab, policy: str) -> None:
+    """palantir/policy-bot#1263: Grace pushes to Ada's branch with an address of no account."""
+    set_policy(lab, policy)
+    pull, git = lab.propose(), lab.sandbox.world.git
+    head = git.resolve("warm")
+    nobody = pygit2.Signature("Grace", "grace@laptop.local", 1_700_000_000, 0)
+    sha = git.write_commit(git.write_tree(head, []), [head], "From my laptop", nobody, nobody)
+    lab.sandbox.update_ref("grace", "refs/heads/warm", sha)
+    lab.settle()
+    lab.say("grace", pull, "/run")
+    assert "grace contributed to this" in lab.last(pull)
+    assert lab.trainer.submissions == []
+
+
+def test_who_updates_a_branch_may_still_approve_it(lab: Lab) -> None:
+    """palantir/policy-bot#39: *Update branch* merges main, and adds nothing."""
+    set_policy(lab, "own: false\n")
+    pull, git = lab.propose(), lab.sandbox.world.git
+    main = lab.sandbox.commit("grace", "main", {"docs/page.md": b"A page\n"}, "Elsewhere")
+    head = git.resolve("warm")
+    by = lab.sandbox.signature(lab.sandbox.user("grace"))
+    merge = git.write_commit(git.merged_tree(head, main), [head, main], "Merge main", by, by)
+    lab.sandbox.update_ref("grace", "refs/heads/warm", merge)
+    lab.settle()
+    lab.say("grace", pull, "/run")
+    assert [result["state"] for result in results(lab)] == ["done"]
 
 
 def test_an_approval_reserves_from_its_approvers_month(lab: Lab) -> None:

@@ -15,7 +15,18 @@ from bot.model.actions import Write
 from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import Allowance, Permitted, Policy
 from bot.model.questions import Question
-from bot.model.thread import Message, Pull, Push, Ran, Review, Said, Thread, ThreadId
+from bot.model.thread import (
+    Commit,
+    Contributions,
+    Message,
+    Pull,
+    Push,
+    Ran,
+    Review,
+    Said,
+    Thread,
+    ThreadId,
+)
 from bot.rules import approval as rules_approval
 from bot.rules import approval_checks, which_plan
 from bot.rules.which_plan import Case
@@ -55,6 +66,15 @@ def after(seconds: float) -> Any:
     return START + timedelta(seconds=seconds)
 
 
+def work_of(opener: Person, *authors: Person) -> Contributions:
+    """A pull request with a commit of its opener and of each author."""
+    people = (opener, *authors)
+    return Contributions(
+        opener.id,
+        tuple(Commit(f"{n:040x}", (), frozenset({who.id})) for n, who in enumerate(people)),
+    )
+
+
 KNOWN: Mapping[Question, Any] = {
     ("pull",): PULL,
     ("policy",): POLICY,
@@ -64,7 +84,7 @@ KNOWN: Mapping[Question, Any] = {
     ("role", "sam"): "none",
     ("role", "robo[bot]"): "maintain",
     ("role", "ghost"): "maintain",
-    ("committers",): frozenset({ADA.id}),
+    ("contributions",): work_of(ADA),
     ("forced",): (),
     ("replan", 1): PLANNED.fingerprint,
     ("replan", 2): PLANNED.fingerprint,
@@ -256,9 +276,25 @@ def test_own_allowed() -> None:
     assert refused(thread(), CODE, said_by(ADA)) == ""
     assert "Nobody may approve their own work here" in refused(thread(alone), CODE, said_by(ADA))
     assert refused(thread(alone)) == ""
-    wrote = alone | {("committers",): frozenset({ADA.id, GRACE.id})}
+    wrote = alone | {("contributions",): work_of(ADA, GRACE)}
     assert "grace contributed to this" in refused(thread(wrote))
     assert void(thread(alone), word(ADA, after(60))) == "own_allowed"
+
+
+def test_a_commit_of_nobody_counts_as_its_pushers_and_without_one_nobody_approves() -> None:
+    """palantir/policy-bot#1263: a commit whose address belongs to no account."""
+    first, second = "a" * 40, "b" * 40
+    commits = Commit(first, (), frozenset({ADA.id})), Commit(second, (first,), frozenset(), True)
+    alone = lab(own=False) | {("contributions",): Contributions(ADA.id, commits)}
+    answer = refused(thread(alone))
+    assert "nobody can tell whose work commit `bbbbbbb` is" in answer
+    assert "push it again" in answer
+    pushed = Push(START, second, first, by=GRACE.id)
+    assert "grace contributed to this" in refused(thread(alone, pushes=(pushed,)))
+    pushed = Push(START, second, first, by=HUGO.id)
+    assert refused(thread(alone, pushes=(pushed,))) == ""
+    large = LARGE | {("contributions",): Contributions(ADA.id, commits)}
+    assert "nobody can tell whose work" in refused(thread(large))
 
 
 def waiting(who: Person, at: float = 60, **changes: Any) -> dict[CommandKey, Approval]:
@@ -316,7 +352,7 @@ def test_enough_approvers() -> None:
             ({("review", 40): review}, waiting(HUGO, command="r40-0"))
             for review in (None, Review(40, HUGO, "DISMISSED", HEAD, START, "/run"))
         ),
-        (lab(own=False) | {("committers",): frozenset({ADA.id, HUGO.id})}, waiting(HUGO)),
+        (lab(own=False) | {("contributions",): work_of(ADA, HUGO)}, waiting(HUGO)),
     ],
 )
 def test_an_approval_that_no_longer_counts_is_not_the_second(
@@ -384,9 +420,9 @@ def test_an_execution_rests_on_both_approvals() -> None:
 
 
 def test_not_author_or_committer() -> None:
-    assert "and ada did" in refused(thread(LARGE), CODE, said_by(ADA))
-    wrote = LARGE | {("committers",): frozenset({ADA.id, GRACE.id})}
-    assert "and grace did" in refused(thread(wrote))
+    assert "and ada contributed to this" in refused(thread(LARGE), CODE, said_by(ADA))
+    wrote = LARGE | {("contributions",): work_of(ADA, GRACE)}
+    assert "and grace contributed to this" in refused(thread(wrote))
     both = word(HUGO, after(50)), word(GRACE, after(60))
     assert void(thread(wrote), *both) == "not_author_or_committer"
     assert refused(thread(), CODE, said_by(ADA)) == ""
