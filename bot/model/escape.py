@@ -3,6 +3,7 @@ markers. Pure."""
 
 import re
 import unicodedata
+from typing import Any
 
 _UNSHOWN = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 # Characters without width, or that change the text's direction: soft hyphen, joiners, fillers,
@@ -11,6 +12,11 @@ _HIDDEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_TURNING = re.compile(  # these, and the blocks of scripts that are written from right to left
+    "[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefe"
+    "\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
 _COMMIT = re.compile(r"(?<![0-9A-Za-z_])[0-9a-f]{7,}(?![0-9A-Za-z_])", re.IGNORECASE)
 
@@ -68,6 +74,15 @@ def one_line(value: object) -> str:
     """Removes line breaks and unprintable characters; invisible ones are replaced by their
     names."""
     return " ".join(_visible(str(value)).split())
+
+
+def isolated(text: Any) -> Any:
+    """For pages: a text with letters that are written from right to left, or with characters that
+    change the direction, keeps its direction to itself (Unicode's UAX 9: FSI, PDI). The latter are
+    replaced by their names. Markup, and what is no text, stays as it is."""
+    if not isinstance(text, str) or hasattr(text, "__html__") or not _TURNING.search(text):
+        return text
+    return f"\u2068{_DIRECTIONS.sub(_name, text)}\u2069"
 
 
 def _visible(words: str) -> str:

@@ -14,6 +14,7 @@ import jinja2
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
+from bot.model.escape import isolated
 from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, people, sealed
@@ -122,6 +123,7 @@ def _templates(
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=isolated,
         auto_reload=False,
         bytecode_cache=_Compiled(),
     )
@@ -193,14 +195,14 @@ def _templates(
 def person(of: record.Person | None, name: str, root: str) -> Markup:
     """A person's name, linked to their page, if a record identifies them."""
     if of is None:
-        return escape(name)
+        return escape(isolated(name))
     # Not by `Markup.format`, which takes ten times as long: tables have thousands of rows.
-    return Markup(f'<a href="{escape(root)}{people.page_of(of.id)}">{escape(name)}</a>')
+    return Markup(f'<a href="{escape(root)}{people.page_of(of.id)}">{escape(isolated(name))}</a>')
 
 
 def spans(words: str) -> Markup:
     """A sentence of the lab, with text between backticks as code."""
-    parts = words.split("`")
+    parts = map(isolated, words.split("`"))
     return Markup().join(
         Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
     )

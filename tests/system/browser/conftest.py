@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     synthetic.preregister(store, 1, edits=1)
     synthetic.board(store, 60, asked=True)
     running = synthetic.execution(synthetic.plan(title="A longer run"), "running", pull=99)
+    endless = synthetic.execution(
+        synthetic.plan(title="W" * 200), "endless", pull=97, at=synthetic.START + timedelta(days=60)
+    )
+    synthetic.finish(store, endless, synthetic.figures([2.1, 2.2, 2.3], [2.0, 2.1, 2.2]))
     synthetic.begin(store, running, "t1.claimed", "t1.started")
     synthetic.finish(
         store,
