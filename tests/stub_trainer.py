@@ -127,6 +127,7 @@ class StubRay:
         self.make_steps: Callable[[StubJob], None] | None = None  # in a way of the test's own
         self.reachable = True
         self.busy = False  # no devices are free: jobs stay pending
+        self.silent = False  # the nodes of jobs died: Ray says for ever that they run
         self.jobs: dict[str, StubJob] = {}
         self.submissions: list[str] = []
 
@@ -147,6 +148,8 @@ class StubRay:
             return "unreachable"
         if job is None:
             return "unknown"
+        if self.silent and job.status == "pending":
+            return "running"
         if self.pace != 0:
             self._move(job, self.pace)
         return job.status

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from github.GithubException import GithubException
 
@@ -120,7 +121,8 @@ class GitHub(Branches):
         commits; `bot.model.contributions` judges it.
         """
         pull = self._there.get_pull(number).complete()
-        compared = f"/repos/{self.name}/compare/{pull.base.sha}...{pull.head.sha}"
+        # By the base's name: what it got since the pull request was opened is nobody's part.
+        compared = f"/repos/{self.name}/compare/{quote(pull.base.ref)}...{pull.head.sha}"
         commits: list[Commit] = []
         page = 1
         while True:  # unlike the pull request's own list, which ends at 250; this one is complete

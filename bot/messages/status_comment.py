@@ -95,6 +95,8 @@ def _headline(ran: Ran) -> tuple[str, str]:
         return "🏃", "Running the steps"
     if ran.life.state == "running" and ran.steps.keys() >= set(plan.trained().values()):
         return "🔎", "Scoring the models"
+    if ran.life.state == "queued" and any(a.job == "pending" for a in ran.life.attempts):
+        return "🕓", "Waiting for devices: Ray has not begun its job yet"
     return HEADLINES[ran.life.state]
 
 

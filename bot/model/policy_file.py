@@ -84,6 +84,8 @@ class Rules(Record):
     kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all
     # Wall-clock hours after which an execution without an estimate is stopped.
     hours_without_estimate: Annotated[float, Field(gt=0, le=1e6)] = 4.0
+    # Wall-clock hours that Ray may let an execution wait for room, after which it fails.
+    hours_pending: Annotated[float, Field(gt=0, le=1e6)] = 72.0
     # By login; of an App, with its `[bot]`. Every other bot is ignored.
     agents: dict[Annotated[str, AfterValidator(_login)], Allowance] = Field(default_factory=dict)
 

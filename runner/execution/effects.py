@@ -90,6 +90,7 @@ def observe(
         voided=record.read(store, f"{folder}/voided", record.Voided),
         result=record.read(store, f"{folder}/result", record.Result),
         spent=_spent(store, folder, attempts, now) if now else 0.0,
+        pending=_pending(attempts, now) if now else 0.0,
     )
 
 
@@ -104,12 +105,18 @@ def _spent(store: Store, folder: str, attempts: Iterable[Attempt], now: datetime
     return sum(spans)
 
 
+def _pending(attempts: Iterable[Attempt], now: datetime) -> float:
+    """The seconds that an attempt has waited whose job Ray has not begun."""
+    waiting = (a for a in attempts if not a.started and a.job in ("pending", "stopped"))
+    return max(((now - a.claimed.at).total_seconds() for a in waiting), default=0.0)
+
+
 def _open(
     store: Store, look: Callable[[str], Job], leases: LeaseWatch, attempt: Attempt
 ) -> Attempt:
     # The job first: everything that it wrote before it ended is then visible.
     job = look(attempt.folder)
-    lease = leases.look(attempt.folder)
+    lease = leases.look(attempt.folder, job)
     report = _report(store.at(f"work/{attempt.folder}/out"), attempt.claimed.nonce)
     return replace(attempt, job=job, lease=lease, report=report)
 

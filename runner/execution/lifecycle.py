@@ -5,17 +5,21 @@ The bot and `regatta run` both repeat `effects.observe`, `decide`, `effects.act`
 result. After a crash anywhere, the next look continues: every action either creates a record once
 or is a request to Ray that may be repeated.
 
-An attempt makes the plan's steps. It is over when its lease says `released`, when Ray says that its
-job has ended, or when its lease had no heartbeat for 45 s. Then its job is stopped, and its end is
-recorded only when Ray says that the job has ended, or has forgotten it. A worker ends everything
-that it started before its last report. Of a killed worker, a process may live on; its later changes
-are refused by digest. A lost attempt is followed by the next one, which reuses finished outputs and
-continues from the newest checkpoints, until three in a row were lost without progress
-(`runner.history.progress_left`). A failed attempt is not followed. One whose machines were
-preempted does not count as lost here: only the execution's limit ends a run on such machines.
+An attempt makes the plan's steps. It starts when Ray says that its job runs, or when its worker
+speaks. It is over when its lease says `released`, when Ray says that its job has ended, when its
+lease had no heartbeat for 45 s, or when its job has run for five minutes and its worker has not
+spoken: the job of a node that died may run for ever (ray-project/ray#65037). Then its job is
+stopped, and its end is recorded only when Ray says that the job has ended, or has forgotten it, or
+when no worker can start it any more. A worker ends everything that it started before its last
+report. Of a killed worker, a process may live on; its later changes are refused by digest. A lost
+attempt is followed by the next one, which reuses finished outputs and continues from the newest
+checkpoints, until three in a row were lost without progress (`runner.history.progress_left`). A
+failed attempt is not followed. One whose machines were preempted does not count as lost here: only
+the execution's limit ends a run on such machines.
 
-An execution may have a limit: the wall time that its attempts may take together, each from its
-start to its end. Beyond it, the execution is stopped from outside the job, and has failed.
+An execution may have two limits: the wall time that its attempts may take together, each from its
+start to its end, and the time that Ray may let an attempt wait for room. Beyond one of them, the
+execution is stopped from outside the job, and has failed.
 """
 
 from collections.abc import Sequence
@@ -26,6 +30,7 @@ from runner.schema import record
 from runner.schema.record import MOST_ATTEMPTS
 from runner.store.leases import STALE_AFTER, LeaseState
 
+SILENT_AFTER = 300.0  # seconds in which the worker of a job that runs has to speak
 QUIET_AFTER_RELEASE = 10.0  # seconds in which a released attempt may end by itself
 
 Job = Literal["unreachable", "unknown", "pending", "running", "succeeded", "failed", "stopped"]
@@ -67,6 +72,7 @@ class Facts:
     voided: record.Voided | None
     result: record.Result | None
     spent: float = 0.0  # seconds that its attempts have run
+    pending: float = 0.0  # seconds that the last attempt has waited for Ray to run its job
 
     @property
     def state(self) -> record.State:
@@ -171,6 +177,11 @@ def _halt(facts: Facts) -> Conclude | None:
     limit = facts.execution.limit_seconds
     if limit is not None and facts.spent >= limit:
         return Conclude("failed", f"stopped at its time limit of {_clock(limit)}")
+    limit = facts.execution.pending_limit_seconds
+    if limit is not None and facts.pending >= limit:
+        return Conclude(
+            "failed", f"Ray found no room for it within {_clock(limit)}, so it never ran"
+        )
     return None
 
 
@@ -185,19 +196,21 @@ def _watch(attempt: Attempt, halt: Conclude | None) -> Action | None:
     if job == "unreachable":
         return None  # no answer is no decision
     if lease.withdrawn:  # stopped before it started; a worker that comes now exits at once
-        return None if job == "running" else _end(attempt, halt)
+        exits = job == "running" and lease.still_for < STALE_AFTER
+        return None if exits else _end(attempt, halt)
     if halt and not lease.started and job in ("unknown", "pending"):
         return Stop(attempt.name)
     if job == "unknown" and not lease.started:
         return Submit(attempt.name)
-    if lease.started and not attempt.started:
+    if (lease.started or job == "running") and not attempt.started:
         return Confirm(attempt.name)
-    still = lease.started and lease.still_for >= STALE_AFTER
+    still = lease.still_for >= (STALE_AFTER if lease.started else SILENT_AFTER)
     if job == "unknown":  # Ray has forgotten it; its processes may live on
         return _end(attempt, halt) if lease.released or still else None
     if job in ("pending", "running"):
         lingers = lease.released and lease.still_for >= QUIET_AFTER_RELEASE
-        return Stop(attempt.name) if halt or still or lingers else None
+        lost = still and (lease.started or job == "running")
+        return Stop(attempt.name) if halt or lost or lingers else None
     return _end(attempt, halt)
 
 
@@ -214,5 +227,8 @@ def _end(attempt: Attempt, halt: Conclude | None) -> End:
         "stopped": "its job was stopped",
         "succeeded": "its job exited without a report",
         "failed": "its job crashed",
+        "running": f"its job ran, and its worker did not speak within {SILENT_AFTER:.0f} s",
     }
+    if attempt.lease.withdrawn and attempt.started:
+        return End(attempt.name, "lost", words["running"])
     return End(attempt.name, "lost", words[attempt.job])

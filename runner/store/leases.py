@@ -165,15 +165,16 @@ class LeaseWatch:
         self._monotonic = monotonic
         self._last: dict[str, tuple[list[str], float]] = {}
 
-    def look(self, attempt: str) -> LeaseState:
-        """The state of the lease of `attempt` (its folder name, nonce included)."""
+    def look(self, attempt: str, job: str = "") -> LeaseState:
+        """The state of the lease of `attempt` (its folder name, nonce included). Before it starts,
+        a change of the state of its `job` is a sign of life, too."""
         try:
             names = self._store.list(f"leases/{attempt}")
         except OSError:  # odd files; the attempt counts as started, and without heartbeats
             names = ["start.json"]
-        now = self._monotonic()
-        if attempt not in self._last or self._last[attempt][0] != names:
-            self._last[attempt] = (names, now)
+        now, signs = self._monotonic(), names or [job]
+        if attempt not in self._last or self._last[attempt][0] != signs:
+            self._last[attempt] = (signs, now)
         withdrawn = "start.json" in names and self._withdrawn(attempt)
         return LeaseState(
             started="start.json" in names and not withdrawn,

@@ -55,6 +55,7 @@ class Execution(Record):
     source: Source | None = None
     lab: Lab | None = None
     limit_seconds: float | None = None  # wall time of all attempts together; None: no limit
+    pending_limit_seconds: float | None = since(None)  # how long Ray may let an attempt wait
     isolation: Isolated = ""  # of own code; "": it has none
     approvals: tuple[str, ...] = ()  # all approvals that it needed
     deviations: tuple[str, ...] = ()  # from the plan that was shown, as sentences

@@ -309,6 +309,45 @@ def test_attempts_spend_one_limit_together_and_waiting_for_devices_spends_nothin
     assert 10 <= facts.spent < 15
 
 
+def test_a_job_that_runs_and_never_speaks_is_lost_after_five_minutes(tmp_path: Path) -> None:
+    """ray-project/ray#65037: the worker died before its first sign of life."""
+    life = Life(tmp_path, StubRay(pace=1))
+    life.ray.silent = True
+    facts = life.until(lambda facts: facts.attempts and facts.attempts[-1].ended, turns=400)
+    assert facts.state == "running"
+    ended = life.ended("t1")
+    assert (ended.how, ended.why) == (
+        "lost",
+        "its job ran, and its worker did not speak within 300 s",
+    )
+    life.ray.silent = False
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "done"
+    assert life.runs().keys() == HONEST.keys()
+
+
+def test_a_job_that_never_speaks_uses_up_its_time_limit(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1), limit=60.0)
+    life.ray.silent = True
+    facts = life.until(lambda facts: facts.result, turns=200)
+    assert facts.result
+    assert "at its time limit" in facts.result.why
+
+
+def test_what_ray_does_not_begin_within_its_limit_fails(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1))
+    life.execution = life.execution.model_copy(update={"id": "x2", "pending_limit_seconds": 60.0})
+    effects.begin(life.store, life.execution)
+    life.ray.busy = True
+    facts = life.until(lambda facts: facts.result, turns=80)
+    assert facts.result
+    assert facts.result.why == "Ray found no room for it within 1 min 0 s, so it never ran"
+    life.ray.busy = False
+    life.ray.finish()
+    assert not (life.store.root / "work" / life.ray.submissions[0] / "out").exists()
+
+
 def test_a_job_cancelled_in_the_queue_ends_at_once_and_never_begins(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay())
     life.ray.busy = True

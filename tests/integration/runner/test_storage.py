@@ -271,6 +271,23 @@ def test_an_attempts_signs_of_life_are_seen(store: Store, place: Path | str) -> 
     assert watch.look("x.t2-bb").withdrawn
 
 
+def test_until_a_worker_speaks_the_state_of_its_job_is_a_sign_of_life(
+    store: Store, place: Path | str
+) -> None:
+    clock = Clock()
+    watch = LeaseWatch(Store(place), clock)
+    watch.look("x.t1-aa", "pending")
+    clock.now += 7200
+    assert watch.look("x.t1-aa", "pending").still_for == 7200
+    assert watch.look("x.t1-aa", "running").still_for == 0
+    clock.now += 60
+    assert watch.look("x.t1-aa", "running").still_for == 60
+    AttemptLease(store, "x.t1-aa").start({"pid": 1})
+    watch.look("x.t1-aa", "running")
+    clock.now += STALE_AFTER
+    assert watch.look("x.t1-aa", "unknown").still_for == STALE_AFTER
+
+
 # ── Folders, and what lies beside the client ─────────────────────────────────────────────────
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from runner.execution.lifecycle import (
+    SILENT_AFTER,
     Action,
     Attempt,
     Claim,
@@ -29,6 +30,7 @@ STILL = LeaseState(started=True, still_for=STALE_AFTER)
 RELEASED = LeaseState(started=True, released=True, still_for=1)
 LINGERING = LeaseState(started=True, released=True, still_for=11)
 WITHDRAWN = LeaseState(withdrawn=True)
+SILENT = LeaseState(still_for=SILENT_AFTER)
 BY_GRACE = record.Cancelled(at=NOW, by="grace")
 
 
@@ -103,6 +105,23 @@ def test_beyond_its_limit_an_execution_is_stopped_and_has_failed() -> None:
     assert decide(of(5400.0, finished)) == End("t1", "finished"), "who was done by then is done"
 
 
+def test_the_time_in_rays_queue_has_a_limit_of_its_own() -> None:
+    limited = synthetic.execution(synthetic.plan(seeds=[0])).model_copy(
+        update={"limit_seconds": 60.0, "pending_limit_seconds": 259_200.0}
+    )
+
+    def waiting(seconds: float, one: Attempt) -> Facts:
+        return Facts(limited, (one,), None, None, None, pending=seconds)
+
+    queued = attempt(job="pending", lease=NOBODY, started=False)
+    assert decide(waiting(259_199.0, queued)) is None
+    assert decide(waiting(259_200.0, queued)) == Stop("t1")
+    stopped = attempt(job="stopped", lease=WITHDRAWN, started=False)
+    why = "Ray found no room for it within 72 h 0 min, so it never ran"
+    assert decide(waiting(259_200.0, stopped)) == End("t1", "failed", why)
+    assert decide(waiting(259_200.0, attempt(ended="failed"))) == Conclude("failed", why)
+
+
 WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
     # what is seen, the attempt, what is done, what is done once it was cancelled
     (
@@ -120,6 +139,16 @@ WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
     ("just submitted", attempt(job="pending", lease=NOBODY, started=False), None, Stop("t1")),
     ("in the queue, for hours", attempt(job="pending", lease=NOBODY), None, Stop("t1")),
     ("Ray started it, no word yet", attempt(job="running", lease=NOBODY), None, Stop("t1")),
+    ("Ray starts it", attempt(lease=NOBODY, started=False), Confirm("t1"), Confirm("t1")),
+    ("in the queue, for days", attempt(job="pending", lease=SILENT), None, Stop("t1")),
+    ("its worker never speaks", attempt(lease=SILENT), Stop("t1"), Stop("t1")),
+    ("it never spoke and leaves", attempt(lease=WITHDRAWN), None, None),
+    (
+        "it never spoke, and Ray says for ever that it runs",
+        attempt(lease=LeaseState(withdrawn=True, still_for=STALE_AFTER)),
+        End("t1", "lost", "its job ran, and its worker did not speak within 300 s"),
+        End("t1", "cancelled", "cancelled by grace"),
+    ),
     ("it runs", attempt(), None, Stop("t1")),
     ("it runs and has finished", attempt(lease=RELEASED, finished=True), None, Stop("t1")),
     ("it will not leave", attempt(lease=LINGERING, finished=True), Stop("t1"), Stop("t1")),
