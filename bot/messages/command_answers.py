@@ -45,7 +45,8 @@ def hint(reading: Reading) -> str:
     ]
     if reading.swallowed:
         lines.append(
-            "I ignored a command inside a quote, a list, a table, a footnote or an HTML element. "
+            "I ignored a command inside a quote, a list, a table, a footnote, an HTML element or "
+            "the signature of an e-mail. "
             "Markdown also counts the line after a quote as part of the quote. Leave an empty line "
             "before the command."
         )

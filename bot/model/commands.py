@@ -2,8 +2,10 @@
 
 A command is a line of its own that begins with `/`, in a plain paragraph. Code, quotes, lists,
 tables, footnotes, links, mathematics, HTML elements (also around paragraphs) and comments do not
-count. If Markdown turns a line into a quote (`> quote` and then `/run` without an empty line
-between), the lab answers with a hint instead of silence.
+count, and neither does what a reply by e-mail answers, or its signature. If Markdown turns a line
+into a quote (`> quote` and then `/run` without an empty line between), the lab answers with a hint
+instead of silence. Keyboards and input methods write other spaces and slashes; they count as usual
+ones.
 """
 
 import difflib
@@ -18,6 +20,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
+from bot.model.email_reply import length_of_reply
+
 KNOWN = ("run", "cancel", "status", "plan", "retry", "reproduce", "help")
 MAX_COMMANDS = 5  # per comment; each gets an answer
 MAX_READ = 16_000  # characters of a comment, because Markdown can be made slow to parse
@@ -27,6 +31,10 @@ _NEARLY = re.compile(
     r"/([A-Za-z][A-Za-z-]{0,20})(?:[ \t]+(`?)([0-9A-Za-z-]{1,60})\2)?[ \t]*[.,:;!?]{0,3}"
 )
 _ALIKE = re.compile(r"[\W\d_]*/[A-Za-z]")  # also in a quote or a list
+_NO_WIDTH = re.compile(
+    r"(?:^|(?<=\s))[\u200b-\u200d\u2060\ufeff]+|[\u200b-\u200d\u2060\ufeff]+(?=\s|$)"
+)
+_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"  # other spaces than ASCII's
 # What GitHub parses and this parser does not: mathematics (also over paragraphs, between two
 # dollars) and text between single tildes.
 _OVER_LINES = re.compile(
@@ -101,11 +109,24 @@ _markdown.block.ruler.before(
 def read(body: str) -> Reading:
     """The commands in a comment's Markdown."""
     source = re.split(r"\r\n|\r|\n", body)  # only Markdown's line ends
+    source = [_plain(line) for line in source]
     if not any(map(_is_like_one, source)):
         return Reading()
-    ends = itertools.accumulate(len(line) + 1 for line in source)
+    reply = source[: length_of_reply(source)]
+    ends = itertools.accumulate(len(line) + 1 for line in reply)
     some = sum(end <= MAX_READ + 1 for end in ends)
-    return replace(_read(source[:some]), too_long=any(map(_is_like_one, source[some:])))
+    reading = replace(_read(reply[:some]), too_long=any(map(_is_like_one, reply[some:])))
+    end, *below = source[len(reply) :] or [""]
+    signature = below[: length_of_reply(below)] if end.strip() == "--" else []
+    in_signature = any(map(_is_like_one, signature))
+    return replace(reading, swallowed=reading.swallowed or in_signature)
+
+
+def _plain(line: str) -> str:
+    """A line that may be a command, with usual spaces and slashes; any other one as it is."""
+    plain = re.sub(f"^[ \t]*[{_SPACE}][ \t{_SPACE}]*", "", _NO_WIDTH.sub("", line))
+    plain = re.sub(f"[{_SPACE}]", " ", plain).replace("／", "/", 1)
+    return plain if _is_like_one(plain) else line
 
 
 def _is_like_one(line: str) -> bool:
@@ -154,12 +175,13 @@ def _near_miss(line: str) -> tuple[str, str] | None:
     another bot. A near miss has the command's first letter (`/explain` and `/replan` are other
     bots' commands)."""
     nearly = _NEARLY.fullmatch(line)
-    name = nearly[1] if nearly else line[1:].partition(" ")[0]
+    first = line[1:].partition(" ")[0]
+    name = nearly[1] if nearly else first.rstrip(".,:;!?")
     if not re.fullmatch(r"/[a-z][a-z-]{0,20}", line[:1] + name.lower()):
         return None
     alike = [known for known in KNOWN if known[0] == name[0].lower()]
     meant = next(iter(difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.7)), None)
-    if meant is None or (meant == name and not nearly):
+    if meant is None or (meant == first and not nearly):
         return None
     argument = f" {nearly[3]}" if nearly and nearly[3] else ""
     return (line[1:] if nearly else name), meant + argument

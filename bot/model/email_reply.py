@@ -5,8 +5,8 @@ What mail programs write between the two, in whatever language: a line with a da
 colon at its end ("On …, regatta-lab[bot] <notifications@github.com> wrote:"), a block of headers
 ("From: …", "Sent: …", "To: …"), or a separator ("-----Original Message-----"). A signature begins
 with a line of two dashes (RFC 3676, 4.3). Facts of mailgun/talon, zapier/email-reply-parser and
-crisp-oss/email-reply-parser, as their issues tell them; each line is looked at once, because the
-libraries' expressions take minutes for some texts of 16,000 characters.
+alfonsrv/mail-parser-reply, as their issues tell them; each line is looked at once, because the
+last one's expressions take more than a minute for some texts of 16,000 characters.
 """
 
 import re
@@ -35,31 +35,31 @@ _BOTS = re.compile(
 
 def length_of_reply(lines: Sequence[str]) -> int:
     """How many of a comment's lines its author wrote: all of them, if it is no reply by e-mail."""
-    return next((n for n in range(len(lines)) if _is_end(lines, n)), len(lines))
+    for n, line in enumerate(map(str.strip, lines)):
+        wrapped = _lines_of_sentence(lines, n)
+        is_end = line == "--" or _SEPARATOR.fullmatch(line) or _BOTS.match(line)
+        if wrapped or is_end or _is_header_block(lines[n : n + 3]):
+            return n - max(0, wrapped - 1)
+    return len(lines)
 
 
-def _is_end(lines: Sequence[str], n: int) -> bool:
-    line = lines[n].strip()
-    return (
-        line == "--"
-        or _SEPARATOR.fullmatch(line) is not None
-        or _BOTS.search(line) is not None
-        or _names_original(lines, n)
-        or _is_header_block(lines[n : n + 3])
-    )
-
-
-def _names_original(lines: Sequence[str], n: int) -> bool:
-    """Whether a sentence begins here that says when who wrote what follows."""
+def _lines_of_sentence(lines: Sequence[str], last: int) -> int:
+    """Over how many lines a sentence goes that ends here and says when who wrote what follows; 0 if
+    none does. If what follows is marked by `>`, Markdown knows where it ends, and the author may go
+    on below it."""
+    if not lines[last].rstrip().endswith((":", "：")):
+        return 0
+    below = next((line for line in lines[last + 1 : last + 4] if line.strip()), "")
     sentence = ""
-    for line in lines[n : n + MAX_WRAPPED]:
-        if not line.strip():
-            return False
-        sentence = f"{sentence} {line.strip()}".replace("\xa0", " ")[-400:]
-        if sentence.endswith((":", "：")):
-            is_dated = any(letter.isdigit() for letter in sentence)
-            return is_dated and bool(_ADDRESS.search(sentence) or _VERB.search(sentence))
-    return False
+    for count in range(1, min(MAX_WRAPPED, last + 1) + 1):
+        line = lines[last + 1 - count].strip().replace("\xa0", " ")
+        sentence = f"{line[-400:]} {sentence}".strip()
+        names_sender = _ADDRESS.search(sentence) or _VERB.search(sentence)
+        if names_sender and any(letter.isdigit() for letter in sentence):
+            return 0 if below.lstrip().startswith(">") else count
+        if not line:
+            break
+    return 0
 
 
 def _is_header_block(lines: Sequence[str]) -> bool:

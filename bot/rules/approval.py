@@ -161,7 +161,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
         ),
         source=plan.source,
         limit_seconds=limit,
-        pending_limit_seconds=thread.policy().hours_pending * 3600,
+        pending_limit_seconds=plan.pending_limit_seconds,
         deviations=subset.deviations(plan.plan, left),
         isolation=plan.isolation,
         approvals=(*approval.besides, approval.id),

@@ -134,6 +134,7 @@ def _proposed(
         policy="" if rules.problems else rules.sha,
         code=thread.code(n) if found.plan else "",
         limit_seconds=limit,
+        pending_limit_seconds=rules.hours_pending * 3600,
         isolation=_isolation(thread, found.plan),
         forecasts=found.foretold.forecasts,
         no_forecast=found.foretold.without,

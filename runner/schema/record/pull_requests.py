@@ -85,6 +85,7 @@ class PlanRecord(Record):
     policy: str = ""  # commit of the default branch whose policy was read
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # wall time that its execution may take
+    pending_limit_seconds: float | None = since(None)  # that Ray may let it wait
     isolation: Isolated = ""  # of own code; "": it cannot run here
     forecasts: dict[str, Foretold] = since({})  # by arm
     no_forecast: dict[str, str] = since({})  # by arm: why there is no forecast

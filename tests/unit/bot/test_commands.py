@@ -134,7 +134,6 @@ def test_a_line_of_its_own_that_begins_with_a_slash_is_a_command(
         "[x]:\n/run",
         "/\u200brun",
         "\u2215run",  # division slash
-        "\uff0frun",  # full-width solidus
         "/ruп",  # Cyrillic п
         "/r\u0131un",
         "/\u202enur",
@@ -188,6 +187,64 @@ def test_a_command_that_markdown_draws_into_something_else_is_noticed(body: str)
     found = read(body)
     assert found.commands == ()
     assert found.swallowed
+
+
+@pytest.mark.parametrize(  # weechat/weechat#423, rails/rails#8421, mdn/content#19163
+    ("body", "command"),
+    [
+        *(
+            (f"{slash}cancel{space}x1", ("cancel", "x1"))
+            for space in " \u00a0\u202f\u3000\u2003"
+            for slash in "/／"
+        ),
+        ("/run\u200b", ("run", "")),
+        ("\u200b/run", ("run", "")),
+        ("\ufeff/run", ("run", "")),
+        ("\u00a0\u00a0\u00a0\u00a0/run", ("run", "")),
+        ("\u3000／run\u3000", ("run", "")),
+    ],
+)
+def test_spaces_and_slashes_of_any_keyboard_are_read(body: str, command: tuple[str, str]) -> None:
+    assert commands(body) == [command]
+    assert commands(f"Looks good\n{body}\nThanks") == [command]
+
+
+def test_a_command_with_words_after_a_comma_is_noticed() -> None:
+    assert read("/run, thanks").near_misses == (("run", "run"),)
+    assert read("/cancel: it is wrong").near_misses == (("cancel", "cancel"),)
+
+
+ORIGINAL = "Plan 1: six runs\n\n/run k3f2-abcd-efgh-ijkl-mnop\n"
+WROTE = "On Sat, Nov 28, 2026 at 10:00 AM regatta-lab[bot] <notifications@github.com> wrote:"
+
+
+@pytest.mark.parametrize(  # dependabot/feedback#277, OCA/oca-github-bot#82
+    "head",
+    [
+        WROTE,
+        "From: regatta-lab[bot] <a@b.org>\nSent: Saturday\nTo: lab <lab@b.org>\nSubject: Re: 2",
+        "-----Original Message-----",
+        "**To start it**, a maintainer comments:",
+    ],
+)
+def test_what_a_reply_by_email_answers_is_no_command(head: str) -> None:
+    assert read(f"Do not start this yet.\n\n{head}\n\n{ORIGINAL}") == Reading()
+    assert commands(f"/cancel\n\n{head}\n\n{ORIGINAL}") == [("cancel", "")]
+    assert commands(f"/run\n{head}\n{ORIGINAL}") == [("run", "")]
+
+
+def test_who_answers_below_a_quote_is_heard() -> None:
+    quote = "> " + ORIGINAL.replace("\n", "\n> ")
+    assert commands(f"{WROTE}\n\n{quote}\n\nLooks good\n/run") == [("run", "")]
+
+
+@pytest.mark.parametrize("name", ["run", "cancel"])
+def test_a_signature_makes_no_heading_of_a_command(name: str) -> None:
+    """kubernetes/test-infra#9834, github/email_reply_parser#46."""
+    assert commands(f"/{name}\n-- \nGrace\nSent from my phone") == [(name, "")]
+    below = read(f"I will see.\n-- \n/{name}")
+    assert below == Reading(swallowed=True)
+    assert read(f"I will see.\n-- \nGrace\n{WROTE}\n{ORIGINAL}") == Reading()
 
 
 def test_an_escaped_command_beside_a_real_one_does_not_count() -> None:
