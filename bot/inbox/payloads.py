@@ -31,7 +31,7 @@ HEARD = {
         "closed",
     },
     "pull_request_review": {"submitted", "dismissed"},
-    "check_run": {"requested_action"},
+    "check_run": {"requested_action", "rerequested"},
     "repository": {"renamed", "transferred", "privatized", "publicized", "archived", "unarchived"},
     "installation": {"suspend", "unsuspend", "deleted", "new_permissions_accepted"},
     "installation_repositories": {"added", "removed"},
@@ -161,11 +161,14 @@ def _message(
 
 
 def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
-    """A pressed button. The check run's external id, which is ours, names thread and execution."""
+    """A pressed button, of ours or GitHub's own *Re-run*. The check run's external id, which is
+    ours, names thread and execution."""
     check = _map(payload, "check_run")
     ours = CheckId.parse(_text(check, "external_id", 200))
     who, id = person(_map(payload, "sender")), _int(check, "id")
     identifier = _text(_map(payload, "requested_action"), "identifier", 100)
+    if about.action == "rerequested" and ours:
+        identifier = "retry" if ours.key.kind == "check" else "replan"
     words = BUTTONS.get(identifier)
     # The payload has no time of the press; the check run's is earlier.
     at = _moment(check, "completed_at") or _moment(check, "started_at")

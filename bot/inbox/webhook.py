@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -72,7 +73,7 @@ class Gate:
         if not re.fullmatch(deliveries.NAME, name):
             return 400, "X-GitHub-Delivery is missing or odd."
         try:
-            payload = json.loads(body)
+            payload = json.loads(_json_of(headers, body))
         except (ValueError, RecursionError):
             return 400, "The payload is not JSON."
         delivery = payloads.read(event, payload)
@@ -89,6 +90,13 @@ class Gate:
             return 503, "The delivery could not be kept; send it again."
         self.wake(delivery.thread)
         return 202, "Kept."
+
+
+def _json_of(headers: Mapping[str, str], body: bytes) -> bytes | str:
+    """The payload of a delivery. Webhooks of repositories send a form, if nobody chose JSON."""
+    if not headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
+        return body
+    return parse_qs(body.decode(), max_num_fields=2).get("payload", [""])[0]
 
 
 def routes(gate: Gate) -> APIRouter:

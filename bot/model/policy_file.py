@@ -30,10 +30,16 @@ AGENT = "agent"  # in the place of a role
 APP = "[bot]"  # at the end of the login of a GitHub App, and of nobody else's
 
 
+CUSTOM = "custom/"  # before the name of an organization's own role that looks like one of GitHub's
+
+
 def _role(name: str) -> str:
+    if name.startswith(CUSTOM) and name.removeprefix(CUSTOM).strip():
+        return name.removeprefix(CUSTOM)
     meant = "" if name in ROLES else near(name, ROLES)
     if meant or not name.strip() or name == "none":
-        raise _cannot_be_meant(f"no role is {quoted(name)}{meant}")
+        own = f"; for a role of your organization's own, write `{CUSTOM}{name}`" if meant else ""
+        raise _cannot_be_meant(f"no role is {quoted(name)}{meant}{own}")
     return name
 
 

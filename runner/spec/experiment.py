@@ -10,8 +10,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+)
 
+from engine.config.fields import refusal
 from engine.config.schema import DataConfig, EvalConfig
 from runner.lib.complaints import Complaints
 from runner.lib.problems import Document, Said, near
@@ -49,11 +57,22 @@ class _Either(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     title: Title = Field(description="the question")
-    preregistration: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        default=None, description="the number of the issue with the predictions"
-    )
+    preregistration: Annotated[
+        Annotated[int, Field(ge=1, strict=True)] | None,
+        WithJsonSchema({"type": "integer", "minimum": 1}),
+    ] = Field(default=None, description="the number of the issue with the predictions")
     resources: Asked = Field(description="the devices of each training")
     speedrun: Speedrun | None = Field(default=None, description="the track that this enters")
+
+    @field_validator("preregistration", mode="before")
+    @classmethod
+    def _is_a_number(cls, number: object) -> object:
+        if number is None:
+            raise refusal(
+                "it is empty: YAML takes `#1` for a comment; write the issue's number alone, such "
+                "as `1`, or leave the key out"
+            )
+        return number
 
     @property
     def devices(self) -> Resources:

@@ -119,6 +119,17 @@ def test_a_button_is_a_command_about_the_execution_that_its_check_run_names() ->
     )
 
 
+@pytest.mark.parametrize(  # mergewatch/mergewatch.ai#558, rocq-prover/bot#113
+    ("key", "command"), [("5.check.x1", "/retry x1"), ("5.unplanned.1", "/plan")]
+)
+def test_githubs_own_rerun_of_a_check_is_a_button(key: str, command: str) -> None:
+    pressed = button(external_id=key) | {"action": "rerequested", "requested_action": None}
+    said = payloads.read("check_run", pressed)
+    assert said
+    assert said.message
+    assert (said.message.body, said.message.via) == (command, "button")
+
+
 def test_of_presses_before_a_restoration_only_cancel_counts() -> None:
     ours = {Key("check", "x1"): Said(kind="check", id=13, at=None)}
     for identifier in ("cancel", "retry", "replan"):

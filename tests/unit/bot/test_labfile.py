@@ -24,6 +24,15 @@ def test_the_file_of_this_repository_is_one() -> None:
     assert policy.permits("run", "grace", "maintain")
 
 
+@pytest.mark.parametrize("name", ["Maintainers", "writer", "maintain2", "Security Champions"])
+def test_an_organizations_own_role_is_named_whatever_it_is_called(name: str) -> None:
+    """github/gh-aw#45536, #50068."""
+    policy = parse(f"commands:\n  run: {{roles: [custom/{name}]}}\n")
+    assert policy.problems == ()
+    assert policy.permits("run", "ada", name)
+    assert not policy.permits("run", "ada", "maintain")
+
+
 def test_roles_and_people_are_permitted_one_command_each() -> None:
     policy = parse(
         "commands:\n  run: {roles: [admin], people: [Grace]}\n  cancel: {roles: [write]}"
@@ -63,6 +72,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         ("commands:\n  run: {role: [x]}\n", "line 2, `commands.run.role`: unknown key; did you"),
         ("commands:\n  run: {roles: [maintainer]}\n", "did you mean `maintain`?"),
         ("commands:\n  run: {roles: [none]}\n", "no role is `none`"),
+        ("commands:\n  run: {roles: [writer]}\n", "write `custom/writer`"),
         ("commands:\n  run: {people: ['@grace']}\n", "write the login without its `@`"),
         ("commands:\n  run:\n    people:\n    - ''\n", "line 4, `commands.run.people.0`: must"),
         ("kinds: [h1000]\n", "the lab knows no hardware `h1000`; it has `cpu`, `h100`"),

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from fastapi import FastAPI
@@ -82,6 +83,21 @@ def test_a_signed_comment_is_kept_and_wakes_its_thread(hall: Hall) -> None:
     assert hall.receive(payload()) == KEPT
     assert hall.kept() == [f"{REPOSITORY}/5/d-1.json"]
     assert hall.woken == [ThreadId(REPOSITORY, 5)]
+
+
+def test_a_delivery_as_a_form_is_kept(hall: Hall) -> None:
+    """octokit/webhooks.js#158, uselagoon/lagoon#1869: the default of a repository's webhooks."""
+    form = urlencode({"payload": json.dumps(payload())}).encode()
+    headers = {
+        "X-Hub-Signature-256": sign(form),
+        "X-GitHub-Event": "issue_comment",
+        "X-GitHub-Delivery": "d-1",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    assert hall.gate.receive(headers, form) == KEPT
+    for odd in (b"", b"payload=", b"a=1&b=2&payload={}", b"\xff", b"payload=%ff"):
+        headers["X-Hub-Signature-256"] = sign(odd)
+        assert hall.gate.receive(headers, odd) == (400, "The payload is not JSON.")
 
 
 def test_a_delivery_that_comes_twice_is_kept_once_and_acknowledged_twice(hall: Hall) -> None:

@@ -121,6 +121,7 @@ WRONG = {
     "no kind of device": (SHORT.replace("kind: cpu", "count: 1"), "$.resources: "),
     "no device": (SHORT.replace("kind: cpu", "kind: cpu, count: 0"), "$.resources.count: "),
     "a function without its module": (SHORT + "own: {loss: mine}", "$.own.loss: "),
+    "an issue's number as a comment": (SHORT + "preregistration: #1", "$.preregistration: "),
     "an issue's number as text": (SHORT + "preregistration: '#1'", "$.preregistration: "),
     "an author without a name": (
         SHORT + "speedrun: {track: small-cost, author: {}}",
