@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from bot.cli.main import app
 from bot.demo import stage
 from bot.fake_github import server
-from bot.service import parts
+from bot.service import health, parts
 from bot.setup import settings
 from bot.telemetry import logs
+from runner.execution.local_ray import free_ports
 from runner.execution.ray_jobs import RayAddress, RayAway, RayJobs
 from runner.lib import addresses
 from tests.scenarios.lab import EXPERIMENT, SECRET, TEXT, a_lab
@@ -143,6 +144,10 @@ def test_a_child_of_the_demo_that_ends_is_said_at_once_with_its_last_words(tmp_p
 
 
 def test_what_answers_and_is_no_ray_is_not_taken_for_one(places: dict[str, str]) -> None:
-    ray = RayAddress(places["github"].removesuffix("/api/v3"), Path(places["file"]))
-    with pytest.raises(RayAway, match="No Ray answers"):
-        RayJobs(ray).check()
+    (port,) = free_ports(1)
+    end = health.serve_metrics("127.0.0.1", port)
+    try:
+        with pytest.raises(RayAway, match="No Ray answers"):
+            RayJobs(RayAddress(f"http://127.0.0.1:{port}", Path(places["file"]))).check()
+    finally:
+        end()
