@@ -55,7 +55,6 @@ TABLE = [
     (("site", "build", "--store", "{made}", "--out", "/proc/site"), 1, "No such file or directory"),
     (("mcp", "--store", "{file}"), 2, "is no folder, and a store is one"),
     ((*RUN, AWAY), 1, f"No Ray answers at {AWAY}"),
-    ((*RUN, "{github}"), 1, "does not accept the token in"),
     ((*RUN, "nonsense"), 2, NO_RAY),
 ]
 
