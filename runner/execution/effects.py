@@ -7,7 +7,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -291,9 +291,21 @@ def _conclude(
         seconds=(now - facts.attempts[0].claimed.at).total_seconds() if facts.attempts else None,
         used=device_usage.of(facts),
         entered=competing,
-        lost=lost_work.of_execution(store, execution),
+        lost=lost_work.of_execution(store, execution, _stopped(facts)),
     )
     record.write(store, f"executions/{execution.id}/result", redact.cleaned(result))
+
+
+def _stopped(facts: Facts) -> datetime | None:
+    """When a person, a rule or the time limit stopped the execution; None if nothing did."""
+    stops = [one.at for one in (facts.cancelled, facts.voided) if one]
+    limit, last = (
+        facts.execution.limit_seconds,
+        facts.attempts[-1].ended if facts.attempts else None,
+    )
+    if limit is not None and facts.spent >= limit and last:
+        stops.append(last.at - timedelta(seconds=facts.spent - limit))
+    return min(stops, default=None)
 
 
 def _few(lines: list[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ which a job reports. The last seconds of a killed maker's curve may be missing, 
 steps may have been done again than are counted here."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from engine.config.schema import BatchSizes
@@ -29,19 +30,28 @@ class Maker(NamedTuple):
     saved: int  # its newest checkpoint, 0 if there is none
 
 
-def of_execution(store: Store, execution: Execution) -> tuple[Lost, ...]:
-    """What each step of the execution has lost; nothing of those that lost nothing."""
-    found = (_of_step(store, execution, name) for name in execution.plan.steps)
+def of_execution(
+    store: Store, execution: Execution, stopped: datetime | None = None
+) -> tuple[Lost, ...]:
+    """What each step of the execution has lost; nothing of those that lost nothing. `stopped`: when
+    the lab or a person stopped it; a maker that ended after that was not lost."""
+    found = (_of_step(store, execution, name, stopped) for name in execution.plan.steps)
     return tuple(lost for lost in found if lost)
 
 
-def _of_step(store: Store, execution: Execution, name: str) -> Lost | None:
+def _of_step(
+    store: Store, execution: Execution, name: str, stopped: datetime | None
+) -> Lost | None:
     step = execution.plan.steps[name]
     try:
         history = artifacts.history(store, step.store, step.fingerprint)
     except artifacts.BadOutput:
         return None
-    mine = [(start, end) for start, end in history if start.by == execution.id]
+    mine = [
+        (start, None if stopped and end and end.at and end.at >= stopped else end)
+        for start, end in history
+        if start.by == execution.id
+    ]
     ends = [end for _, end in mine if end and end.how == "lost"]
     if not ends:
         return None

@@ -12,6 +12,7 @@ from engine.config import flops
 from engine.config.schema import BatchSizes, ModelConfig
 from runner.history import own_modules, step_runs
 from runner.lib import bounds
+from runner.lib.canonical_json import to_json
 from runner.schema import record
 from runner.schema.devices import Kind
 from runner.schema.record import (
@@ -69,22 +70,27 @@ def runs(
                 hardware_flops=hardware,
                 price=price * seconds * count / 3600 if price and seconds else None,
                 measured=measured,
-                shipped=_shipped(store, plan, step, parameters),
+                shipped=_shipped(store, plan, name, parameters),
             )
         )
     return tuple(found)
 
 
-def _shipped(store: Store, plan: Plan, step: PlannedStep, parameters: int | None) -> Shipped | None:
+def _shipped(store: Store, plan: Plan, name: str, parameters: int | None) -> Shipped | None:
     """None if the number of parameters is not known. They are stored as float32."""
     if parameters is None:
         return None
+    step = plan.steps[name]
     code = own_modules.of(store, plan.code_folder) if step.own else {}
+    steps = [step, *(plan.steps[other] for other in _needed(plan.steps, name))]
+    declared = {to_json(one.config): one.config for one in steps if one.own}
     return Shipped(
         weights=4 * parameters,
         code=sum(map(len, code.values())),
         lines=sum(len(own_modules.lines(text)) for text in code.values()),
-        tables=sum(map(own_modules.tables, code.values())),
+        tables=sum(map(own_modules.tables, code.values()))
+        + sum(map(own_modules.declared_tables, declared.values())),
+        declared=sum(map(len, declared)),
     )
 
 
@@ -108,7 +114,9 @@ def _another_model(store: Store, step: PlannedStep) -> str | None:
     try:
         most = bounds.MOST_KEPT
         config = bounds.plain(step_runs.file_of(store, step, "model.json", most) or b"null")
-        own = bounds.plain(step_runs.file_of(store, step, OWN, most) or b"{}")
+        # Only an own model leaves this file.
+        made = step_runs.file_of(store, step, OWN, most, optional=True)
+        own = bounds.plain(made or b"{}")
         left = config, own.get("model")
     except (*step_runs.UNBELIEVED, AttributeError) as error:
         return f"what its training left cannot be read: {step_runs.said(error)}"

@@ -4,7 +4,9 @@ contain, and how they differ from those of another experiment."""
 import ast
 import difflib
 from collections.abc import Mapping
+from typing import Any
 
+from runner.lib.canonical_json import to_json
 from runner.store.store import Store
 
 MOST = 600_000  # bytes of all of them that are read; `MAX_CODE` of the bot is below
@@ -76,6 +78,14 @@ def tables(code: bytes) -> int:
                 continue
         waiting.extend(ast.iter_child_nodes(node))
     return found
+
+
+def declared_tables(value: Any) -> int:
+    """Bytes of the long texts and lists in a step's configuration, which own code can read."""
+    if isinstance(value, dict):
+        return sum(map(declared_tables, (*value, *value.values())))
+    size = len(to_json(value)) if isinstance(value, str | list) else 0
+    return size if size > LONG else 0
 
 
 def _plain(node: ast.AST) -> bool:

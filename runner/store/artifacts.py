@@ -119,6 +119,7 @@ class End(Record):
     manifest: Manifest | None = None
     preempted: bool = since(False)  # a lost one, whose machine was taken away
     seconds: Seconds | None = since(None)  # of a lost one that ended itself: how long it worked
+    at: Instant | None = since(None)  # of a lost one: when that was recorded
 
 
 CUT_OFF = End(how="lost", why="the power was cut while it was made")
@@ -364,6 +365,8 @@ def _refuse_too_many(
 
 def _end(store: Store, of: Start, end: End) -> None:
     """End a generation. Does nothing if it has already ended."""
+    if end.how == "lost":
+        end = end.model_copy(update={"at": datetime.now(UTC)})
     store.create(f"leases/{of.lease}/end.json", end.canonical(), lasting=False)
 
 

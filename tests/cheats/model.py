@@ -10,6 +10,7 @@ from tempfile import gettempdir
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 LEFT = [Path(place, "left.npy") for place in ("/tmp", "/dev/shm", ".", "/var/tmp")]
 
@@ -234,6 +235,22 @@ def one_order(config, inputs, seed):
         return tokens, tokens
 
     return batch
+
+
+def nats(config, logits, targets):
+    """What is minimised: the cross-entropy."""
+    del config
+    return optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+
+
+def sgd(config, learning_rate):
+    del config
+    return optax.sgd(learning_rate)
+
+
+def constant(config, step):
+    del step
+    return config["train"]["learning_rate"]
 
 
 class Unnormalised(Honest):

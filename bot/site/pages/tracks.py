@@ -211,7 +211,7 @@ def keys(line: Line) -> dict[str, Any]:
         "value": line.ranked.value,
         **keys_of(line.point, words),
         **{name: rounded(cost, 9) for name, cost in line.point.costs.items()},
-        "ships": row.shipped and row.shipped.weights + row.shipped.code,
+        "ships": row.shipped and row.shipped.size,
         "tried": _tried(row),
         "price": row.price,
         "author": author.name,

@@ -50,7 +50,14 @@ class Shipped(Record):
     weights: Amount  # of the trained parameters, as they are stored
     code: Amount = 0  # of its own modules
     lines: Amount = 0  # of them
-    tables: Amount = 0  # of that code: long literals, which hold numbers or text and no rules
+    # Of that code and declaration: long literals, which hold numbers or text and no rules.
+    tables: Amount = 0
+    declared: Amount = since(0)  # of the configurations that its own code reads
+
+    @property
+    def size(self) -> int:
+        """Everything together."""
+        return self.weights + self.code + self.declared
 
 
 class EnteredRun(Record):

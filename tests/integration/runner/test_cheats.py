@@ -1,6 +1,8 @@
 """The whole way of models that cheat: declared, trained and scored under bubblewrap, measured and
 ranked. Only what is honest, or can be made honest by the lab, gets a rank."""
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,12 @@ VOID = {  # the check that says so; others are in test_apart
     "AheadLate": "prefixes",
     "ByFile": "memory",
     "OnlyText": "probabilities",
+}
+PARTS = {  # of training, all honest
+    "loss": "model:nats",
+    "optimizer": "model:sgd",
+    "schedule": "model:constant",
+    "data": "model:one_order",
 }
 DECLARED = """\
 title: Who cheats?
@@ -60,11 +68,18 @@ def tiny(tmp_path: Path) -> Track:
 
 def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
     """Every arm's row on the track, by its model's name. Raises MakingFailed."""
+    same = {"data": "model:one_order"} if models == ("OneSeed",) else {}
+    arms = {name.lower(): {"model": f"model:{name}"} | same for name in models}
+    return declared(tmp_path, track, arms, [0, 1] if same else [0])
+
+
+def declared(
+    tmp_path: Path, track: Track, own: Mapping[str, Mapping[str, str]], seeds: Sequence[int]
+) -> dict[str, Ranked]:
+    """The same of arms with these functions of their own."""
     folder = tmp_path / "race"
     folder.mkdir()
-    same = ', data: "model:one_order"' if models == ("OneSeed",) else ""
-    arms = (f'  {name.lower()}: {{own: {{model: "model:{name}"{same}}}}}' for name in models)
-    seeds = [0, 1] if same else [0]
+    arms = (f"  {name}: {{own: {json.dumps(functions)}}}" for name, functions in own.items())
     (folder / "experiment.yaml").write_text(DECLARED.format(arms="\n".join(arms), seeds=seeds))
     (folder / "model.py").write_bytes(Path(cheats.__file__).read_bytes())
     store = Store(tmp_path / "store")
@@ -96,6 +111,16 @@ def test_only_honest_models_have_a_rank(tmp_path: Path, tiny: Track) -> None:
     assert found["plain"].rank == 1
     assert found["plain"].value == found["plain"].row.model_flops[0]
     assert found["plain"].row.tier == "reproduced"
+
+
+def test_an_entry_with_each_part_of_its_own_alone_and_together_has_a_rank(
+    tmp_path: Path, tiny: Track
+) -> None:
+    arms = {key: {key: function} for key, function in PARTS.items()}
+    arms |= {"decoder": PARTS, "all": {"model": "model:Honest", **PARTS}}
+    found = declared(tmp_path, tiny, arms, [0])
+    assert {name: one.why for name, one in found.items()} == dict.fromkeys([*arms, "plain"], "")
+    assert all(one.rank for one in found.values())
 
 
 def test_seeds_that_change_nothing_are_caught(tmp_path: Path, tiny: Track) -> None:

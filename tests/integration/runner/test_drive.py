@@ -12,6 +12,7 @@ from runner.execution import effects, lifecycle
 from runner.execution.lifecycle import Facts
 from runner.history import provenance
 from runner.schema import record
+from runner.store import artifacts
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 from tests import stub_trainer, synthetic
@@ -288,6 +289,33 @@ def test_a_job_beyond_its_limit_is_stopped_from_outside(tmp_path: Path) -> None:
     assert 10 <= facts.spent < 15
     life.turn()
     assert life.events() == ["execution", "result", "t1.claimed", "t1.ended", "t1.started"]
+
+
+@pytest.mark.parametrize("limit", [None, 10.0])
+def test_a_step_that_ends_with_a_cancelled_or_stopped_execution_was_not_lost(
+    tmp_path: Path, limit: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, StubRay(pace=1), limit=limit)
+    step = next(step for step in life.execution.plan.steps.values() if step.do == "train")
+    stop = life.ray.stop
+
+    def build(_: Path) -> None:
+        raise artifacts.MakerLost("it got SIGTERM")
+
+    def stop_and_end(folder: str) -> None:
+        stop(folder)
+        fingerprint, by = step.fingerprint, life.execution.id
+        with pytest.raises(artifacts.MakingFailed):
+            artifacts.make(life.store, step.store, fingerprint, build, {}, by=by, most_lost=1)
+
+    monkeypatch.setattr(life.ray, "stop", stop_and_end)
+    life.until(lambda facts: facts.state == "running")
+    if limit is None:
+        life.cancel()
+    result = life.to_the_end().result
+    assert artifacts.history(life.store, step.store, step.fingerprint)[0][1].how == "lost"
+    assert result.state == ("failed" if limit else "cancelled")
+    assert result.lost == ()
 
 
 def test_attempts_spend_one_limit_together_and_waiting_for_devices_spends_nothing(

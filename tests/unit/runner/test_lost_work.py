@@ -3,6 +3,7 @@ on the site."""
 
 import io
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from runner.history.lost_work import Maker, lost_by
 from runner.planning import mesh_words, planner
 from runner.schema.job_reports import StepMetrics
 from runner.schema.record import Lost, Resources, StepEnd
+from runner.store import artifacts
 from runner.store.artifacts import End
 from runner.store.store import Store
 from tests import synthetic
@@ -58,6 +60,25 @@ def test_what_was_done_in_vain_is_what_no_checkpoint_kept(
     makers: list[Maker], steps: int, seconds: float
 ) -> None:
     assert lost_by(makers) == (steps, pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    ("stopped", "times"), [(None, 1), (timedelta(hours=1), 1), (timedelta(hours=-1), 0)]
+)
+def test_a_maker_that_ended_after_the_execution_was_stopped_was_not_lost(
+    tmp_path: Path, stopped: timedelta | None, times: int
+) -> None:
+    store, execution = Store(tmp_path), synthetic.execution(synthetic.plan())
+    step = next(step for step in execution.plan.steps.values() if step.do == "train")
+    fingerprint = step.fingerprint
+
+    def build(_: Path) -> None:
+        raise artifacts.MakerLost("it was ended")
+
+    with pytest.raises(artifacts.MakingFailed, match="it was lost 1 times"):
+        artifacts.make(store, step.store, fingerprint, build, {}, by=execution.id, most_lost=1)
+    at = stopped and datetime.now(UTC) + stopped
+    assert sum(x.times for x in lost_work.of_execution(store, execution, at)) == times
 
 
 LOST = Lost(step="train/fast,seed=0", times=3, preempted=2, steps=29, seconds=108.0, price=0.11)
