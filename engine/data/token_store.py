@@ -3,10 +3,12 @@ digests of what they were made from. Opening reads the manifest and two pages of
 costs the same for a thousand tokens and for 100 billion; a batch reads what it needs. The manifest
 is a claim until `verify` or `load` has checked the whole store."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +22,7 @@ from engine.data.tokenize import BadTokenizer, Tokenizer, byte_tokenizer
 
 VERSION = 1  # of the format; others are refused
 TOGETHER = 2**20  # characters that the tokenizer gets at once
+SHOWN = 20  # characters of a text that its tokens do not give back
 
 
 class Batch(NamedTuple):
@@ -48,10 +51,24 @@ class Manifest(BaseModel):
     tokenizer_sha256: str
     tokens_sha256: str = Field(description="over the tokens; of bytes, it is the text's digest")
     offsets_sha256: str = Field(description="over the uint64 offsets; all are little-endian")
+    changed: str = Field(
+        default="",
+        exclude_if=lambda where: not where,  # older stores do not have it
+        description="where the tokens do not give the text back",
+    )
 
     @property
     def bytes_per_token(self) -> float:
-        return self.bytes / self.tokens
+        """The mean over all tokens; nan where the tokens do not give the text back."""
+        return math.nan if self.changed else self.bytes / self.tokens
+
+
+class Windows(NamedTuple):
+    """What is scored of a split: N windows of S targets."""
+
+    tokens_NW: np.ndarray  # int32, W = S + 1
+    scored_NS: np.ndarray  # bool: which targets count
+    bytes_NS: np.ndarray  # int32: how many bytes of text each target represents
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +104,14 @@ class TokenStore:
         dtype = smallest_dtype(tokenizer.vocab_size)
         tokens, offsets = folder.create("tokens", dtype), folder.create("offsets", "uint64")
         offsets.append(np.zeros(1, np.uint64))
-        source, count, size = sha256(), 0, 0
+        source, count, size, number, changed = sha256(), 0, 0, 0, ""
         ending = [] if tokenizer.end_of_document is None else [tokenizer.end_of_document]
         for texts in together(documents):
-            encoded = encode(texts)
-            for text, ids in zip(texts, encoded, strict=True):
-                content = text.encode()
+            encoded, contents = encode(texts), [text.encode() for text in texts]
+            if not changed and not tokenizer.is_bytes:
+                changed = _changed(tokenizer, contents, encoded, number)
+            number += len(texts)
+            for content, ids in zip(contents, encoded, strict=True):
                 source.update(len(content).to_bytes(8, "little") + content)
                 size += len(content)
                 tokens.append(ids)
@@ -119,7 +138,10 @@ class TokenStore:
             tokenizer_sha256=tokenizer.sha256,
             tokens_sha256=tokens_sha256,
             offsets_sha256=offsets_sha256,
+            changed=changed,
         )
+        if changed:
+            print(f"no bits per byte can be computed on {place}: {changed}", flush=True)
         folder.write(MANIFEST, manifest.model_dump_json(indent=1).encode())
         return TokenStore.open(place)
 
@@ -218,6 +240,51 @@ class TokenStore:
             )
         return tokenizer
 
+    @cached_property
+    def token_bytes(self) -> np.ndarray:
+        """(V,) int32: how many bytes of text each token represents. Reads the whole store, unless a
+        token is a byte. Raises WrongTokens where the tokens do not give back the text of the
+        manifest, so that their names do not say how long it was."""
+        if self.manifest.tokenizer_sha256 == byte_tokenizer().sha256:
+            return np.ones(self.manifest.vocab_size, np.int32)
+        tokenizer, where = self.tokenizer(), self.manifest.changed
+        if not where and self._source_sha256(tokenizer) != self.manifest.source_sha256:
+            where = "what its tokens say is not the text of its manifest"
+        if where:
+            raise WrongTokens(
+                f"no bits per byte can be computed on {self.name}: {where}; use a tokenizer that "
+                "keeps every character, such as `bpe`"
+            )
+        return tokenizer.token_bytes
+
+    def text_bytes(self, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """How many bytes of text the tokens at these places represent, int32. Raises as
+        `token_bytes` does."""
+        found = self.token_bytes[ids]
+        if self.manifest.tokenizer_sha256 == byte_tokenizer().sha256 or not self.tokenizer().prefix:
+            return found
+        starts = np.concatenate(list(self.offsets_in_parts()))
+        return np.maximum(found - np.isin(places, starts), 0)  # the space is not of the text
+
+    def _source_sha256(self, tokenizer: Tokenizer) -> str:
+        """The digest of the documents as their tokens give them back; empty if one has no end."""
+        digest, end = sha256(), self.manifest.end_of_document
+        offsets = np.concatenate(list(self.offsets_in_parts())).astype(np.int64)
+        first, last = 0, len(offsets) - 1
+        while first < last:
+            until = int(np.searchsorted(offsets, offsets[first] + FILE, "right")) - 1
+            until = max(first + 1, until)
+            ids_N = self.read(slice(offsets[first], offsets[until]))
+            for start, stop in pairwise((offsets[first : until + 1] - offsets[first]).tolist()):
+                ids = ids_N[start:stop]
+                if end is not None and (not len(ids) or ids[-1] != end):
+                    return ""
+                text = tokenizer.text_of(ids if end is None else ids[:-1])
+                text = text.removeprefix(tokenizer.prefix)
+                digest.update(len(text).to_bytes(8, "little") + text)
+            first = until
+        return digest.hexdigest()
+
     @property
     def name(self) -> str:
         return f"the store at {self.folder.name}" if self.folder else "a store in memory"
@@ -276,14 +343,11 @@ class TokenStore:
             )
 
 
-def validation_windows(
-    tokens: TokenStore | np.ndarray, seq_len: int, num_targets: int
-) -> tuple[np.ndarray, np.ndarray]:
+def validation_windows(tokens: TokenStore | np.ndarray, seq_len: int, num_targets: int) -> Windows:
     """Windows with exactly `num_targets` targets, spread evenly from the split's first token to its
-    last. No two windows share a target. Each starts without context.
-
-    Returns windows (N, S + 1) int32 and a mask (N, S) bool, which is false for surplus targets of
-    the last window. Raises WrongTokens if the split is too small.
+    last. No two windows share a target. Each starts without context. Surplus targets of the last
+    window do not count. An array holds bytes. Raises WrongTokens if the split is too small, or its
+    tokens do not give its text back.
 
     Of conversations each window is one, from its beginning, and only their scored tokens are
     targets; if there are fewer than `num_targets`, all of them.
@@ -301,13 +365,17 @@ def validation_windows(
     count = len(starts_N)
     places_NW = starts_N[:, None] + np.arange(seq_len + 1)
     found_NW = tokens[places_NW] if isinstance(tokens, np.ndarray) else tokens.read(places_NW)
-    windows = found_NW.astype(np.int32)
-    return windows, (np.arange(count * seq_len) < num_targets).reshape(count, seq_len)
+    windows_NW = found_NW.astype(np.int32)
+    scored_NS = (np.arange(count * seq_len) < num_targets).reshape(count, seq_len)
+    if isinstance(tokens, np.ndarray):
+        return Windows(windows_NW, scored_NS, np.ones_like(windows_NW[:, 1:]))
+    bytes_NS = tokens.text_bytes(windows_NW[:, 1:], places_NW[:, 1:])
+    return Windows(windows_NW, scored_NS, bytes_NS)
 
 
 def _conversation_windows(
     store: TokenStore, scored: np.ndarray, seq_len: int, num_targets: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Windows:
     """The first conversations of a split that have `num_targets` scored targets together."""
     windows, masks, left = list[np.ndarray](), list[np.ndarray](), num_targets
     offsets = np.concatenate(list(store.offsets_in_parts())).astype(np.int64)
@@ -322,7 +390,8 @@ def _conversation_windows(
             left -= int(masks[-1].sum())
     if not windows:
         raise WrongTokens(f"{store.name} has no token to score; evaluate other conversations")
-    return np.stack(windows), np.stack(masks)
+    windows_NW = np.stack(windows)
+    return Windows(windows_NW, np.stack(masks), store.token_bytes[windows_NW[:, 1:]])
 
 
 def window_starts(length: int, seq_len: int, num_targets: int) -> np.ndarray:
@@ -365,6 +434,23 @@ def _read_manifest(folder: Folder) -> Manifest:
             "cannot hold them; build the store again"
         )
     return manifest
+
+
+def _changed(
+    tokenizer: Tokenizer, texts: Sequence[bytes], ids: Sequence[np.ndarray], before: int
+) -> str:
+    """Where tokens do not give these texts back, as a clause; empty if they do. `before`: how many
+    texts came before these."""
+    if (number := tokenizer.first_changed(texts, ids)) is None:
+        return ""
+    text, back = texts[number], tokenizer.text_of(ids[number]).removeprefix(tokenizer.prefix)
+    same = next((n for n in range(len(text)) if text[n : n + 1] != back[n : n + 1]), len(text))
+    at = len(text[:same].decode(errors="ignore"))  # characters
+    written, read = (of.decode(errors="replace")[at : at + SHOWN] for of in (text, back))
+    return (
+        f"document {before + number + 1} has {written!r} at character {at + 1}, and its tokens say "
+        f"{read!r}"
+    )
 
 
 def _encoded_before(ids: Iterable[np.ndarray]) -> Callable[[Sequence[str]], list[np.ndarray]]:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,9 @@ MOST_WORDS = 2**20  # that a tokenizer remembers
 WORD = re.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+", re.ASCII
 )
+
+
+BYTE = re.compile("<0x([0-9A-F]{2})>")  # a token of SentencePiece's fallback
 
 
 class BadTokenizer(Exception):
@@ -43,6 +47,14 @@ class _Words(dict[str, bytes]):
     def ids(self, text: str) -> np.ndarray:
         """The ids of a text in ASCII."""
         return np.frombuffer(b"".join(map(self.__getitem__, WORD.findall(text))), np.uint32)
+
+
+class _Pieces(NamedTuple):
+    """The text of each token: `text[start : start + length]`, uint8."""
+
+    starts_V: np.ndarray
+    lengths_V: np.ndarray
+    text: np.ndarray
 
 
 class Tokenizer:
@@ -80,12 +92,12 @@ class Tokenizer:
                 f"{self.vocab_size}; name one of its tokens"
             )
         self.end_of_document = end_of_document
-        self._is_bytes = self.definition == _bytes_definition()
+        self.is_bytes = self.definition == _bytes_definition()
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, uint8 for bytes and else uint32. The ids of all texts are in memory
         at once; during the call, the library takes about 100 bytes for each byte of text."""
-        if self._is_bytes:
+        if self.is_bytes:
             return [np.frombuffer(text.encode(), np.uint8) for text in texts]
         words = self._words
         others = [text for text in texts if words is None or not text.isascii()]
@@ -120,7 +132,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids. Bytes that are no UTF-8 become U+FFFD, unknown ids nothing."""
-        if self._is_bytes:
+        if self.is_bytes:
             return bytes(one for one in ids if one < self.vocab_size).decode(errors="replace")
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
@@ -143,47 +155,74 @@ class Tokenizer:
     @cached_property
     def token_bytes(self) -> np.ndarray:
         """(V,) int32: how many bytes of text each token represents, to convert a loss to bits per
-        byte. Special tokens represent none.
-
-        Exact if `counts_every_byte`. Other tokenizers hold pieces of normalized text ("▁" is a
-        space, <0x0A> a byte); for these it is the pieces' length in UTF-8, so an added leading
-        space counts, and changes by normalization count as changed.
-
-        Raises BadTokenizer if pieces do not show which spaces were between them (WordPiece).
-        """
-        kind = type(self._tokenizer.model).__name__  # older files do not name it
-        if kind in ("WordPiece", "WordLevel"):
-            raise BadTokenizer(
-                f"a {kind} tokenizer drops spaces, so that its tokens "
-                "have no length in bytes; use a byte-level one for bits per byte"
-            )
-        lengths = np.zeros(self.vocab_size, np.int32)
+        byte; special tokens and the one that ends documents represent none. Right for a text whose
+        tokens give it back (`first_changed`), without its `prefix`."""
         added = self._tokenizer.get_added_tokens_decoder()
+        special = {number for number, token in added.items() if token.special}
+        texts = list({*self._ids.values()} - special - {self.end_of_document})
+        lengths_V = np.zeros(self.vocab_size, np.int32)
+        lengths_V[texts] = self._pieces.lengths_V[texts]
+        return lengths_V
+
+    def text_of(self, ids_N: np.ndarray) -> bytes:
+        """What these tokens say, piece by piece, in UTF-8 unless they end within a character.
+        Unlike `decode`, it does not follow the definition's decoder, which could write any text."""
+        starts_V, lengths_V, text = self._pieces
+        lengths_N = lengths_V[ids_N]
+        before_N = np.cumsum(lengths_N) - lengths_N
+        places = np.repeat(starts_V[ids_N] - before_N, lengths_N)
+        return text[places + np.arange(len(places))].tobytes()
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """The space that the definition puts before each text, or nothing."""
+        return b" " if self.text_of(self.encode_batch(["a"])[0]) == b" a" else b""
+
+    def first_changed(self, texts: Sequence[bytes], ids: Sequence[np.ndarray]) -> int | None:
+        """The number of the first of these texts that its tokens do not give back; None if all
+        do."""
+        ids_N = np.concatenate([np.zeros(0, np.int64), *ids])
+        text, lengths = self.text_of(ids_N), self._pieces.lengths_V[ids_N]
+        ends = np.append(0, np.cumsum(lengths))[np.cumsum([0, *map(len, ids)])].tolist()
+        for number, (start, end) in enumerate(pairwise(ends)):
+            if text[start:end] != (texts[number] and self.prefix + texts[number]):
+                return number
+        return None
+
+    @cached_property
+    def _pieces(self) -> "_Pieces":
+        added = self._tokenizer.get_added_tokens_decoder()
+        starts_V = np.zeros(self.vocab_size, np.int64)
+        lengths_V = np.zeros(self.vocab_size, np.int32)
+        pieces, size = list[bytes](), 0
         for token, number in self._ids.items():
-            if number in added:
-                lengths[number] = 0 if added[number].special else len(token.encode())
-            elif self._is_byte_level:
-                lengths[number] = len(token)  # a character of GPT-2's alphabet is a byte
-            elif len(token) == 6 and token.startswith("<0x"):
-                lengths[number] = 1
+            if number in added and added[number].special:
+                piece = token.encode()  # what a chat template writes
+            elif number == self.end_of_document:
+                continue  # in a text, it would be taken for its end
             else:
-                lengths[number] = len(token.replace("▁", " ").encode())
-        return lengths
+                piece = self._piece(token, is_added=number in added)
+            starts_V[number], lengths_V[number] = size, len(piece)
+            pieces.append(piece)
+            size += len(piece)
+        return _Pieces(starts_V, lengths_V, np.frombuffer(b"".join(pieces), np.uint8))
 
-    @property
-    def counts_every_byte(self) -> bool:
-        """Whether the token_bytes of any text's tokens sum to the text's bytes."""
-        prefixed = any(part.get("add_prefix_space") for part in self._parts)
-        return self._is_byte_level and not prefixed and self._fields.get("normalizer") is None
+    def _piece(self, token: str, *, is_added: bool) -> bytes:
+        """The text of a token by its name: in GPT-2's alphabet, or as SentencePiece writes it ("▁"
+        is a space, <0x0A> a byte)."""
+        if self._is_byte_level:
+            alphabet = {} if is_added else _byte_of_character()
+            return b"".join(alphabet.get(one) or one.encode() for one in token)
+        if byte := BYTE.fullmatch(token):
+            return bytes.fromhex(byte[1])
+        return token.replace("▁", " ").encode()
 
-    @property
+    @cached_property
     def _is_byte_level(self) -> bool:
-        return any(part["type"] == "ByteLevel" for part in self._parts)
-
-    @property
-    def _parts(self) -> list[dict[str, Any]]:
-        first = self._fields.get("pre_tokenizer") or {"type": "none"}
-        return first["pretokenizers"] if first["type"] == "Sequence" else [first]
+        parts = [self._fields.get(key) or {} for key in ("pre_tokenizer", "normalizer", "decoder")]
+        lists = ("pretokenizers", "normalizers", "decoders")
+        inner = [one for part in parts for key in lists for one in part.get(key, ())]
+        return any(part.get("type") == "ByteLevel" for part in parts + inner)
 
     def save(self, path: Path) -> None:
         """Write the definition as a `tokenizer.json` that other tools can load."""
@@ -246,17 +285,24 @@ def _cores() -> int:
 
 
 @cache
-def _bytes_definition() -> str:
-    """GPT-2's byte-level alphabet without merges, in which the id of each byte's character is the
-    byte. Printable Latin-1 characters represent themselves; the other bytes, in order, are
-    represented by the characters from 256 on."""
+def _byte_of_character() -> dict[str, bytes]:
+    """GPT-2's byte-level alphabet. Printable Latin-1 characters represent themselves; the other
+    bytes, in order, are represented by the characters from 256 on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
-    character = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    characters = {byte: chr(byte) for byte in printable}
+    characters |= {byte: chr(256 + number) for number, byte in enumerate(others)}
+    return {characters[byte]: bytes([byte]) for byte in range(256)}
+
+
+@cache
+def _bytes_definition() -> str:
+    """GPT-2's byte-level alphabet without merges, in which the id of each byte's character is the
+    byte."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     model = {
         "type": "BPE",
-        "vocab": {character[byte]: byte for byte in range(256)},
+        "vocab": {character: byte[0] for character, byte in _byte_of_character().items()},
         "merges": [],
     }
     return _canonical(

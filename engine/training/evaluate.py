@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from engine.data.token_store import TokenStore, validation_windows
-from engine.data.tokenize import byte_tokenizer
 from engine.model.decoder import Model, Params
 
 MOST_LOGITS = 2**26  # at a time; 256 MB in float32
@@ -43,14 +42,14 @@ def score(
     logits_of: LogitsOf,
     windows_NW: np.ndarray,
     scored_NS: np.ndarray,
-    token_bytes_V: np.ndarray | None = None,
+    bytes_NS: np.ndarray | None = None,
     batch_size: int = 16,
     seen: Callable[[int, Any], object] = lambda *_: None,
 ) -> Evaluation:
     """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens
     predicts its token i + 1, and counts if `scored_NS` is true.
 
-    `token_bytes_V` is how many bytes of text each token represents; None: a token is a byte.
+    `bytes_NS` is how many bytes of text each target represents; None: a token is a byte.
     `logits_of` always gets `batch_size` windows; the last batch is padded with zeros. The batch
     size changes speed only, up to rounding: the sum over tokens is in float64. `seen` is called for
     each batch with its first window's number and its logits. Raises CannotScore.
@@ -69,20 +68,13 @@ def score(
         nats_BS = nats_BS[: len(targets_NS[rows])]
         nats += float(nats_BS[scored_NS[rows]].sum())
         nats_N[rows] = np.where(scored_NS[rows], nats_BS, 0.0).sum(axis=1)
-    targets = targets_NS[scored_NS]
-    if token_bytes_V is not None and len(token_bytes_V) <= targets.max(initial=0):
-        raise CannotScore(
-            f"a token is {targets.max()} and token_bytes_V ends at {len(token_bytes_V) - 1}; give "
-            "the bytes of the tokenizer that made the tokens"
-        )
-    num_bytes = len(targets) if token_bytes_V is None else int(token_bytes_V[targets].sum())
+    bytes_N = np.where(scored_NS, 1 if bytes_NS is None else bytes_NS, 0).sum(axis=1)
+    num_bytes = int(bytes_N.sum())
     if not num_bytes:
         raise CannotScore("no byte of text is scored; evaluate more tokens")
-    bytes_V = np.ones(int(targets.max()) + 1) if token_bytes_V is None else token_bytes_V
-    bytes_N = np.where(scored_NS, bytes_V[np.where(scored_NS, targets_NS, 0)], 0).sum(axis=1)
     is_scored_N = scored_NS.any(axis=1)
     error = _error_of_ratio(nats_N[is_scored_N] / math.log(2), bytes_N[is_scored_N])
-    return _evaluation(nats, len(targets), num_bytes, int(is_scored_N.sum()), error)
+    return _evaluation(nats, int(scored_NS.sum()), num_bytes, int(is_scored_N.sum()), error)
 
 
 def _error_of_ratio(bits_N: np.ndarray, bytes_N: np.ndarray) -> float | None:
@@ -120,25 +112,17 @@ def bits_per_byte(
 ) -> Evaluation:
     """Score `num_targets` targets of the split `validation` (an array holds bytes) in windows of
     the model's seq_len, spread evenly, each without context. Raises WrongTokens if the split is too
-    small, CannotScore if it has tokens beyond the model's vocabulary."""
+    small or its tokens do not give its text back, CannotScore if it has tokens beyond the model's
+    vocabulary."""
     config = decoder.config
-    token_bytes_V = token_bytes(validation) if isinstance(validation, TokenStore) else None
-    windows_NW, scored_NS = validation_windows(validation, config.seq_len, num_targets)
+    windows = validation_windows(validation, config.seq_len, num_targets)
     batch_size = rows_of_a_batch(config.seq_len, config.vocab_size)
     params = jax.device_put(params)
     return score(
         lambda tokens_BS: _logits(decoder, params, tokens_BS),
-        windows_NW,
-        scored_NS,
-        token_bytes_V,
+        *windows,
         batch_size,
     )
-
-
-def token_bytes(tokens: TokenStore) -> np.ndarray | None:
-    """How many bytes of text each token represents; None: each represents one."""
-    of_bytes = tokens.manifest.tokenizer_sha256 == byte_tokenizer().sha256
-    return None if of_bytes else tokens.tokenizer().token_bytes
 
 
 def rows_of_a_batch(seq_len: int, vocab_size: int) -> int:

@@ -36,7 +36,8 @@ class Metrics(NamedTuple):
 
     step: int  # finished steps, from 1
     loss: float  # nats per scored token, of the batch before the update
-    bpb: float  # the same in bits per byte, at the text's mean bytes per token
+    # The same in bits per byte, at the text's mean bytes per token; None if they are not known.
+    bpb: float | None
     grad_norm: float  # global, before clipping
     param_norm: float  # global, before the update
     learning_rate: float  # of matrices
@@ -309,11 +310,12 @@ class _Reporter:
         if bad_steps > (MOST_SKIPPED if self._config.on_bad_step == "skip" else 0):
             raise Diverged(number, self._complaint(loss, grad_norm, param_norm, bad_steps))
         pace, compile_seconds = self._pace(number), self._compile_seconds
+        size = self._bytes_per_token(number)
         self._compile_seconds = None
         return Metrics(
             step=number,
             loss=loss,
-            bpb=loss / math.log(2) / self._bytes_per_token(number),
+            bpb=loss / math.log(2) / size if math.isfinite(size) else None,
             grad_norm=grad_norm,
             param_norm=param_norm,
             learning_rate=float(self._rates_of(number).matrix),

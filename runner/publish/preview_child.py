@@ -249,7 +249,7 @@ def tokens(files: Files) -> Shown:
         "tokens": list(groups),
         "about": f"The first {len(ids):,} of {told.tokens:,} tokens of {told.documents:,} "
         f"{'document' if told.documents == 1 else 'documents'}; {told.bytes:,} bytes of text, "
-        f"{told.bytes_per_token:.2f} per token; {told.vocab_size:,} kinds of tokens.",
+        f"{told.bytes / told.tokens:.2f} per token; {told.vocab_size:,} kinds of tokens.",
     }
 
 

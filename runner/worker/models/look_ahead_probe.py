@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from engine.data.token_store import TokenStore, validation_windows
-from engine.training.evaluate import CannotScore, Evaluation, rows_of_a_batch, score, token_bytes
+from engine.training.evaluate import CannotScore, Evaluation, rows_of_a_batch, score
 from runner.worker.models.trained import Planned
 
 PROBES = 2048  # positions that are asked again
@@ -112,14 +112,14 @@ def scored(
     length, vocab = _sizes(model)
     rows = rows_of_a_batch(length, vocab)
     windows = {name: validation_windows(of, length, n) for name, (of, n) in parts.items()}
-    tokens = {name: tokens_NW for name, (tokens_NW, _) in windows.items()}
-    places = drawn(rng, {name: mask_NS for name, (_, mask_NS) in windows.items()})
+    tokens = {name: of.tokens_NW for name, of in windows.items()}
+    places = drawn(rng, {name: of.scored_NS for name, of in windows.items()})
     places = places if made.program else []
     whole: dict[Place, np.ndarray] = {}
 
     def of_windows(talk: Talk) -> dict[str, Evaluation]:
         found = {}
-        for name, (tokens_NW, scored_NS) in windows.items():
+        for name, of in windows.items():
             mine = [place for place in places if place.part == name]
 
             def seen(start: int, logits: Any, mine: list[Place] = mine) -> None:
@@ -128,8 +128,7 @@ def scored(
                     if start <= place.window < start + rows:
                         whole[place] = logits_BSV[place.window - start, place.position].copy()
 
-            bytes_V = token_bytes(parts[name][0])
-            found[name] = score(talk.logits, tokens_NW, scored_NS, bytes_V, rows, seen)
+            found[name] = score(talk.logits, *of, rows, seen)
             if not math.isfinite(found[name].bpb):
                 raise CannotScore(
                     "the logits give no probabilities: one is not a number or infinite, or what "

@@ -27,7 +27,13 @@ from runner.worker.models.plugin_model import Functions
 from runner.worker.scores import solution_tests
 from runner.worker.scores.answers import Answers, answered, check_vocabulary
 from runner.worker.scores.evaluate import planned_model
-from runner.worker.scores.item_tokens import continuation, until, windows, without_spaces
+from runner.worker.scores.item_tokens import (
+    continuation,
+    gives_back,
+    until,
+    windows,
+    without_spaces,
+)
 from runner.worker.scores.lm_eval_tasks import LoadedTask, answers_to, loaded
 from runner.worker.scores.made_tasks import MAX_TEXT, made
 from runner.worker.scores.task_scores import right_of, scores_of
@@ -54,6 +60,7 @@ class Asked(NamedTuple):
     scored: list[Continuation]  # of a choice: one for each
     bytes: list[int]  # of what is scored in each
     prompt: np.ndarray | None  # to continue
+    is_changed: bool  # its tokens do not say its text
 
 
 def benchmark(
@@ -143,7 +150,8 @@ def _asked(
         for number, item in enumerate(task.items):
             if isinstance(item, Whole):
                 scored, size = windows(tokenizer, item.text, context)
-                yield Asked(task.name, item, scored, [size], None)
+                changed = not gives_back(tokenizer, item.text)
+                yield Asked(task.name, item, scored, [size], None, changed)
                 continue
             before, answers = _parts(item)
             scored = [continuation(tokenizer, before, after) for after in answers]
@@ -156,7 +164,8 @@ def _asked(
                 longest, of, written = most, number, prompt is not None
             spaces = len(before.encode()) - len(without_spaces(before).encode())
             sizes = [spaces + len(after.encode()) for after in answers]
-            yield Asked(task.name, item, scored, sizes, prompt)
+            changed = not all(gives_back(tokenizer, before + after) for after in answers)
+            yield Asked(task.name, item, scored, sizes, prompt, changed)
         if longest > context:
             raise WrongTokens(
                 f"item {of} of {task.name} has {longest} tokens, the most of all, and the model's "
@@ -206,6 +215,8 @@ def _to_own_tasks(
     for of in asked:
         line = {"task": of.task} | of.item.model_dump()
         line |= _line(of, [next(scored) for _ in of.scored])
+        if of.is_changed:
+            line["changed"] = True
         if isinstance(of.item, Answer):
             line |= _written(of.item, tokenizer, next(written).tokens)
         elif isinstance(of.item, Function) and samples:

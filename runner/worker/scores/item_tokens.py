@@ -45,13 +45,18 @@ def windows(tokenizer: Tokenizer, text: str, context: int) -> tuple[list[Continu
             "documents; write a longer text"
         )
     else:
-        size -= int(tokenizer.token_bytes[ids[0]])
+        size -= len(tokenizer.text_of(ids[:1]).removeprefix(tokenizer.prefix))
     found = []
     for first in range(1, len(ids), context):
         end = min(first + context, len(ids))
         begin = max(0, end - context - 1)
         found.append(Continuation(ids[begin:end], first - begin))
     return found, size
+
+
+def gives_back(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether a text's tokens say this text, so that their bits are those of its bytes."""
+    return tokenizer.first_changed([text.encode()], tokenizer.encode_batch([text])) is None
 
 
 def until(tokenizer: Tokenizer, tokens: np.ndarray, stops: Sequence[str]) -> str:

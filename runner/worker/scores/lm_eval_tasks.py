@@ -19,7 +19,7 @@ from engine.model.scoring import Continuation
 from runner.lib.problems import near
 from runner.spec.task_items import BadTask
 from runner.worker.scores.answers import Answers
-from runner.worker.scores.item_tokens import until, windows
+from runner.worker.scores.item_tokens import gives_back, until, windows
 
 OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE")
 MAX_TOKENS = 256  # of an answer, if its task does not say how many
@@ -102,10 +102,10 @@ def answers_to(
             first = samples[0]["filter"]  # a task may read answers in several ways
             for sample in samples:
                 if sample["filter"] == first:
-                    yield {"task": task.name} | _line(part, sample)
+                    yield {"task": task.name} | _line(part, sample, tokenizer)
 
 
-def _line(part: str, sample: Mapping[str, Any]) -> dict[str, Any]:
+def _line(part: str, sample: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     """An item as it is recorded."""
     asked = [[x for x in one if isinstance(x, str)] for one in sample["arguments"]]
     line: dict[str, Any] = {"part": part, "item": sample["doc_id"]}
@@ -125,6 +125,8 @@ def _line(part: str, sample: Mapping[str, Any]) -> dict[str, Any]:
     else:
         line |= {"logprobs": float(answers[0]), "answer": ""}
         line["bytes"] = len(asked[0][-1].encode())
+    if "logprobs" in line and not all(gives_back(tokenizer, "".join(one)) for one in asked):
+        line["changed"] = True
     return line
 
 

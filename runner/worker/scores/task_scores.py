@@ -98,6 +98,10 @@ def _mean(value: Callable[[Item], float], *, of_choices: bool) -> Scorer:
 
 
 def _bpb(items: Sequence[Item]) -> Score | None:
+    """None if the tokens of an item do not say its text: then they have fewer bits than it."""
+    if any(item.get("changed") for item in items):
+        return None
+
     def of(key: str) -> np.ndarray:
         return np.array([_right(item, key) for item in items], np.float64)
 

@@ -78,6 +78,7 @@ def _rows(
             said = render(one.messages, one.tools)
         except BadTemplate as error:
             raise BadTemplate(f"{one.where}: {error}") from error
+        text = said.text
         ids, labels = encoded(one, said, tokenizer, config["labels"])
         if len(ids) > most:
             if config["longer"] == "refuse":
@@ -92,8 +93,18 @@ def _rows(
             counts["cut_in_a_turn"] += int(
                 bool(np.isin(labels[most - 1 : most + 1], _SPOKEN).all())
             )
-            ids, labels = ids[:most], labels[:most]
-        yield said.text, ids, labels
+            text, ids = _cut(text, ids, most, tokenizer)
+        yield text, ids, labels[: len(ids)]
+
+
+def _cut(text: str, ids: np.ndarray, most: int, tokenizer: Tokenizer) -> tuple[str, np.ndarray]:
+    """The first `most` tokens, fewer if they end within a character, and the text up to there."""
+    content = text.encode()
+    size = len(tokenizer.text_of(ids[:most]))
+    while most > 1 and b"\x80" <= content[size : size + 1] < b"\xc0":
+        most -= 1
+        size = len(tokenizer.text_of(ids[:most]))
+    return content[:size].decode(errors="ignore"), ids[:most]
 
 
 def _write(

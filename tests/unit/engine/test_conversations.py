@@ -242,7 +242,7 @@ def test_rows_of_conversations_have_only_scored_targets_packed_or_alone() -> Non
 
 
 def test_conversations_are_scored_from_their_beginning_up_to_the_count() -> None:
-    windows, mask = validation_windows(stored(), 8, 4)
+    windows, mask, _ = validation_windows(stored(), 8, 4)
     assert windows.tolist() == [[0, 1, 2, 3, 0, 0, 0, 0, 0], [4, 5, 6, 7, 8, 9, 0, 0, 0]]
     assert windows[:, 1:][mask].tolist() == [2, 3, 7, 8]
     assert validation_windows(stored(), 8, 99)[1].sum() == 5

@@ -132,7 +132,6 @@ def test_a_byte_is_a_token_also_for_who_loads_the_saved_file(text: str) -> None:
 @given(texts)
 def test_the_bytes_of_a_bpes_tokens_add_up_to_the_text(text: str) -> None:
     [ids] = BPE.encode_batch([text])
-    assert BPE.counts_every_byte
     assert BPE.token_bytes[ids].sum() == len(text.encode())
     assert tokenizers.Tokenizer.from_str(BPE.definition).decode(ids.tolist()) == text
 
@@ -249,25 +248,6 @@ def test_other_tokenizers_lengths_are_those_of_their_pieces() -> None:
     [ids] = one.encode_batch(["a ä\n"])
     assert one.token_bytes[ids].tolist() == [2, 1, 2, 1]  # the space before the text counts
     assert one.token_bytes[one.id_of("<s>")] == 0
-    assert not one.counts_every_byte
-    words = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "a": 1}))
-    with pytest.raises(BadTokenizer, match="a WordPiece tokenizer drops spaces"):
-        _ = Tokenizer(words.to_str()).token_bytes
-
-
-def test_a_byte_level_tokenizer_that_changes_text_says_so() -> None:
-    changed = tokenizers.Tokenizer.from_str(BPE.definition)
-    changed.normalizer = tokenizers.normalizers.Lowercase()
-    assert not Tokenizer(changed.to_str()).counts_every_byte
-    prefixed = tokenizers.Tokenizer.from_str(BPE.definition)
-    prefixed.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-        [
-            tokenizers.pre_tokenizers.Digits(),
-            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True),
-        ]
-    )
-    assert not Tokenizer(prefixed.to_str()).counts_every_byte
-    np.testing.assert_array_equal(Tokenizer(prefixed.to_str()).token_bytes, BPE.token_bytes)
 
 
 def test_an_invalid_tokenizer_is_refused(tmp_path: Path) -> None:
