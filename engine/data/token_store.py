@@ -269,20 +269,14 @@ class TokenStore:
     def _source_sha256(self, tokenizer: Tokenizer) -> str:
         """The digest of the documents as their tokens give them back; empty if one has no end."""
         digest, end = sha256(), self.manifest.end_of_document
-        offsets = np.concatenate(list(self.offsets_in_parts())).astype(np.int64)
-        first, last = 0, len(offsets) - 1
-        while first < last:
-            until = int(np.searchsorted(offsets, offsets[first] + FILE, "right")) - 1
-            until = max(first + 1, until)
-            ids_N = self.read(slice(offsets[first], offsets[until]))
-            for start, stop in pairwise((offsets[first : until + 1] - offsets[first]).tolist()):
-                ids = ids_N[start:stop]
-                if end is not None and (not len(ids) or ids[-1] != end):
-                    return ""
-                text = tokenizer.text_of(ids if end is None else ids[:-1])
-                text = text.removeprefix(tokenizer.prefix)
-                digest.update(len(text).to_bytes(8, "little") + text)
-            first = until
+        offsets = np.concatenate(list(self.offsets_in_parts()))
+        ids_N = np.concatenate(list(self.tokens_in_parts()))
+        for start, stop in pairwise(offsets.tolist()):
+            if end is not None and (start == stop or ids_N[stop - 1] != end):
+                return ""
+            text = tokenizer.text_of(ids_N[start : stop - (end is not None)])
+            text = text.removeprefix(tokenizer.prefix)
+            digest.update(len(text).to_bytes(8, "little") + text)
         return digest.hexdigest()
 
     @property

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -49,14 +49,6 @@ class _Words(dict[str, bytes]):
         return np.frombuffer(b"".join(map(self.__getitem__, WORD.findall(text))), np.uint32)
 
 
-class _Pieces(NamedTuple):
-    """The text of each token: `text[start : start + length]`, uint8."""
-
-    starts_V: np.ndarray
-    lengths_V: np.ndarray
-    text: np.ndarray
-
-
 class Tokenizer:
     """Text → ids, by the definition in a `tokenizer.json` of Hugging Face's `tokenizers`.
 
@@ -83,6 +75,7 @@ class Tokenizer:
         self.definition = _canonical(self._fields)
         self.sha256 = sha256(self.definition.encode()).hexdigest()
         self._ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        self._added = self._tokenizer.get_added_tokens_decoder()
         if not self._ids:
             raise BadTokenizer("this tokenizer.json has no tokens; save it after it was trained")
         self.vocab_size = max(self._ids.values()) + 1
@@ -147,8 +140,8 @@ class Tokenizer:
         fields = self._fields.get("pre_tokenizer") or {}
         gpt2 = fields.get("type") == "ByteLevel" and fields.get("use_regex", True)
         alone = gpt2 and not fields.get("add_prefix_space") and not self._fields.get("normalizer")
-        added = self._tokenizer.get_added_tokens_decoder().values()
-        if not alone or not all(token.special for token in added) or _cores() > FEW_CORES:
+        added = all(token.special for token in self._added.values())
+        if not alone or not added or _cores() > FEW_CORES:
             return None
         return _Words(self._tokenizer)
 
@@ -157,11 +150,10 @@ class Tokenizer:
         """(V,) int32: how many bytes of text each token represents, to convert a loss to bits per
         byte; special tokens and the one that ends documents represent none. Right for a text whose
         tokens give it back (`first_changed`), without its `prefix`."""
-        added = self._tokenizer.get_added_tokens_decoder()
-        special = {number for number, token in added.items() if token.special}
+        special = {number for number, token in self._added.items() if token.special}
         texts = list({*self._ids.values()} - special - {self.end_of_document})
         lengths_V = np.zeros(self.vocab_size, np.int32)
-        lengths_V[texts] = self._pieces.lengths_V[texts]
+        lengths_V[texts] = self._pieces[1][texts]
         return lengths_V
 
     def text_of(self, ids_N: np.ndarray) -> bytes:
@@ -182,37 +174,40 @@ class Tokenizer:
         """The number of the first of these texts that its tokens do not give back; None if all
         do."""
         ids_N = np.concatenate([np.zeros(0, np.int64), *ids])
-        text, lengths = self.text_of(ids_N), self._pieces.lengths_V[ids_N]
-        ends = np.append(0, np.cumsum(lengths))[np.cumsum([0, *map(len, ids)])].tolist()
+        text, ends_N = self.text_of(ids_N), np.append(0, np.cumsum(self._pieces[1][ids_N]))
+        ends = ends_N[np.cumsum([0, *map(len, ids)])].tolist()
         for number, (start, end) in enumerate(pairwise(ends)):
             if text[start:end] != (texts[number] and self.prefix + texts[number]):
                 return number
         return None
 
+    def changes(self, text: str) -> bool:
+        """Whether the tokens of a text do not give it back, so that their bits are not its own."""
+        return self.first_changed([text.encode()], self.encode_batch([text])) is not None
+
     @cached_property
-    def _pieces(self) -> "_Pieces":
-        added = self._tokenizer.get_added_tokens_decoder()
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the text of each token begins, (V,), its length (V,), and all texts, uint8."""
         starts_V = np.zeros(self.vocab_size, np.int64)
         lengths_V = np.zeros(self.vocab_size, np.int32)
         pieces, size = list[bytes](), 0
         for token, number in self._ids.items():
-            if number in added and added[number].special:
-                piece = token.encode()  # what a chat template writes
-            elif number == self.end_of_document:
-                continue  # in a text, it would be taken for its end
-            else:
-                piece = self._piece(token, is_added=number in added)
+            pieces.append(piece := self._piece(token, number))
             starts_V[number], lengths_V[number] = size, len(piece)
-            pieces.append(piece)
             size += len(piece)
-        return _Pieces(starts_V, lengths_V, np.frombuffer(b"".join(pieces), np.uint8))
+        return starts_V, lengths_V, np.frombuffer(b"".join(pieces), np.uint8)
 
-    def _piece(self, token: str, *, is_added: bool) -> bytes:
+    def _piece(self, token: str, number: int) -> bytes:
         """The text of a token by its name: in GPT-2's alphabet, or as SentencePiece writes it ("▁"
-        is a space, <0x0A> a byte)."""
+        is a space, <0x0A> a byte). Special tokens are what a chat template writes, and one that
+        ends documents is nothing, because in a text it would be taken for its end."""
+        added = self._added.get(number)
+        if number == self.end_of_document and not (added and added.special):
+            return b""
+        if added and (added.special or self._is_byte_level):
+            return token.encode()
         if self._is_byte_level:
-            alphabet = {} if is_added else _byte_of_character()
-            return b"".join(alphabet.get(one) or one.encode() for one in token)
+            return b"".join(_byte_of_character().get(one) or one.encode() for one in token)
         if byte := BYTE.fullmatch(token):
             return bytes.fromhex(byte[1])
         return token.replace("▁", " ").encode()

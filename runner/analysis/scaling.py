@@ -26,6 +26,7 @@ FEWEST = 4  # different C that a fit with a free floor needs
 PINNED_FEWEST = 3  # with a given floor
 FLOOR = 0.6  # bits per byte: the given floor if there are only three points
 HUBER = 1.345  # standard deviations from which an error counts linearly (Huber 1981)
+LEAST = 1e-100  # of a loss and of a C: squares of smaller ones may be 0
 WIDEST = 1e30  # times the smallest C; beyond it floats overflow
 GRID = 201  # exponents per search; three searches, each finer around the best
 Points = Mapping[float, float] | Iterable[tuple[float, float]]  # (C, loss)
@@ -158,7 +159,7 @@ def _arrays(points: Points, floor: float | None) -> tuple[Array, Array]:
     pairs = _pairs(points)
     compute, losses = np.array([x for x, _ in pairs]), np.array([y for _, y in pairs])
     every = np.concatenate([compute, losses])
-    if not np.all(np.isfinite(every)) or np.any(every <= 0):
+    if not np.all(np.isfinite(every)) or np.any(every < LEAST):
         raise Refused("a point has no finite loss above 0 at a C above 0; leave it out")
     if len(compute) and compute.max() / compute.min() > WIDEST:
         raise Refused(

@@ -27,7 +27,7 @@ from runner.analysis import scaling, speedrun_checks
 from runner.analysis.comparability import Scored
 from runner.analysis.speedrun_checks import Failed
 from runner.schema.record import Author, Shipped
-from runner.schema.tracks import SIZES, Track
+from runner.schema.tracks import BYTE_TOKENIZER, SIZES, Track
 
 SURE = 0.05  # the p-value below which one row is better than another
 TIERS = ("self-reported", "replayed", "reproduced")
@@ -54,6 +54,7 @@ class Row:
     at: datetime  # when it ended
     figures: tuple[float, ...]  # bits per byte
     scored: Scored | None = None  # None: unknown
+    tokenizer_sha256: str | None = None  # with which it was scored; None: not measured
     family: str = ""  # rows of one family are sizes of one recipe, for scaling
     hardware: str = ""  # as `Hardware` prints it
     seconds: tuple[float, ...] = ()  # of training
@@ -167,6 +168,8 @@ def refusal(track: Track, row: Row) -> Failed | None:
         return Failed("on which text it was scored is not known", "data")
     if failed := other_data(track, row.scored):
         return failed
+    if failed := other_tokenizer(track, row.tokenizer_sha256):
+        return failed
     if failed := speedrun_checks.of_device(track, row.hardware):
         return failed
     if not row.cost(track) and track.kind != "time" and not track.seconds:
@@ -196,6 +199,22 @@ def other_data(track: Track, scored: Scored) -> Failed | None:
             "data",
         )
     return None
+
+
+def other_tokenizer(track: Track, measured: str | None) -> Failed | None:
+    """Why figures that were scored with this tokenizer do not belong to the track; None if they
+    do. What older records of bytes do not say, their plan has said."""
+    wanted = track.data.tokenizer_digest
+    if wanted and (measured or BYTE_TOKENIZER) == wanted:
+        return None
+    words = (
+        f"it is not scored with this track's tokenizer, which has SHA-256 {(wanted or '')[:12]}…"
+    )
+    if wanted is None:
+        words = f"this track names no digest of its tokenizer ({track.data.tokenizer}); write "
+        words += "`tokenizer_sha256` below its `data`"
+    own = f"; this entry's tokenizer has SHA-256 {measured}" if measured else ""
+    return Failed(words + own, "data")
 
 
 def _case(track: Track, row: Row, *others: Row) -> _Case | Failed:
@@ -295,10 +314,11 @@ def _p_value(below: float, errors: Iterable[_Error]) -> float:
     whole = sum(error.square for error in parts)
     if whole == 0:
         return 0.0 if below > 0 else 1.0
-    shares = [part.square**2 / part.freedom for part in parts if part.freedom]
+    # Of the whole, because the square of a tiny variance is 0.
+    shares = [(part.square / whole) ** 2 / part.freedom for part in parts if part.freedom]
     if len(shares) < len(parts):
         return float(ndtr(-below / math.sqrt(whole)))
-    return float(stdtr(whole**2 / sum(shares), -below / math.sqrt(whole)))
+    return float(stdtr(1 / sum(shares), -below / math.sqrt(whole)))
 
 
 def to_beat(track: Track, ranked: Ranked) -> float | None:

@@ -73,6 +73,7 @@ def refused(plan: Plan) -> tuple[Failed, ...]:
     trained = (plan.steps[name].resources for name in plan.trained().values())
     found = (
         speedrun_ranking.other_data(track, scored) if scored else unknown,
+        speedrun_ranking.other_tokenizer(track, track.data.tokenizer_digest),
         speedrun_checks.of_plan(track, plan),
         *{speedrun_checks.of_device(track, f"{on.count} × {on.kind}") for on in trained},
         *_too_dear(track, plan),
@@ -172,6 +173,7 @@ def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredR
     search = (step.config["search"] for step in plan.steps.values() if step.do == "tune")
     figures = [run.evaluated.bpb for run in runs if run.evaluated]
     own_model = any(run.own_model for run in runs)
+    tokenizers = {run.tokenizer_sha256 for run in runs}
     return Row(
         id=f"{execution.id}/{first.arm}",
         title=plan.title if first.arm == "main" else f"{plan.title}: {first.arm}",
@@ -181,6 +183,7 @@ def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredR
         at=at,
         figures=tuple(figures),
         scored=on(plan),
+        tokenizer_sha256=first.tokenizer_sha256 if len(tokenizers) == 1 else None,
         family=execution.id,
         hardware=f"{first.resources.count} × {first.resources.kind}",
         seconds=_all(runs, "seconds"),

@@ -8,10 +8,13 @@ as a whole, which is at least as much."""
 
 from collections.abc import Mapping
 
+from pydantic import BaseModel
+
 from engine.config import flops
 from engine.config.schema import BatchSizes, ModelConfig
 from runner.history import own_modules, step_runs
 from runner.lib import bounds
+from runner.lib.base_record import Sha256
 from runner.lib.canonical_json import to_json
 from runner.schema import record
 from runner.schema.devices import Kind
@@ -28,11 +31,18 @@ from runner.store import artifacts
 from runner.store.store import Store
 
 OWN = "own.json"  # from `runner.worker.models.plugin_model`, which imports JAX
+TOKENS = "validation/manifest.json"  # in the output of a `tokenize` step
 INTERRUPTED = "of a lost maker it went on from, so that all attempts count as a whole"
 ELSEWHERE = (
     "its cost is not known: it went on from what another execution had trained; run it in a new "
     "experiment"
 )
+
+
+class _Tokens(BaseModel):
+    """What is read of a token store's manifest."""
+
+    tokenizer_sha256: Sha256
 
 
 def runs(
@@ -71,6 +81,7 @@ def runs(
                 price=price * seconds * count / 3600 if price and seconds else None,
                 measured=measured,
                 shipped=_shipped(store, plan, name, parameters),
+                tokenizer_sha256=_tokenizer(store, plan, name),
             )
         )
     return tuple(found)
@@ -92,6 +103,18 @@ def _shipped(store: Store, plan: Plan, name: str, parameters: int | None) -> Shi
         + sum(map(own_modules.declared_tables, declared.values())),
         declared=sum(map(len, declared)),
     )
+
+
+def _tokenizer(store: Store, plan: Plan, name: str) -> str | None:
+    """The digest of the tokenizer of the store that this step's model was scored on; None if it was
+    not one store."""
+    scorers = [x for x in plan.steps.values() if x.do == "evaluate" and name in x.inputs["models"]]
+    try:
+        (tokens,) = {tokens for scorer in scorers for tokens in scorer.inputs["tokens"]}
+        manifest = step_runs.file_of(store, plan.steps[tokens], TOKENS) or b""
+        return bounds.parse(_Tokens, manifest).tokenizer_sha256
+    except step_runs.UNBELIEVED:
+        return None
 
 
 def _scored_apart(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> bool:

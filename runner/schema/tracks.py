@@ -16,6 +16,7 @@ from runner.lib import format
 from runner.lib.base_record import Record, Sha256
 
 SIZES = 4  # that a projection needs
+BYTE_TOKENIZER = "7d3370162d595f7bc5ce5e0f32de4077bbb8a1b868a699608171f1a45fd09347"  # its digest
 
 Kind = Literal["target", "budget", "time", "scaling"]
 Positive = Annotated[float, Field(gt=0)]
@@ -35,6 +36,13 @@ class Scored(Record):
     train_sha256: Sha256 | None = _later()  # likewise of what is trained on; None: not compared
     eval_tokens: int = Field(gt=0)
     tokenizer: str = "byte"  # the tokenizer
+    # Of its definition (`engine.data.tokenize`). None: of bytes, known; of another one, no rank.
+    tokenizer_sha256: Sha256 | None = _later()
+
+    @property
+    def tokenizer_digest(self) -> str | None:
+        """The digest of the tokenizer that the track prescribes."""
+        return self.tokenizer_sha256 or (BYTE_TOKENIZER if self.tokenizer == "byte" else None)
 
     @property
     def declared(self) -> str:

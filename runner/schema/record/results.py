@@ -80,6 +80,7 @@ class EnteredRun(Record):
     price: Size | None = None  # in US dollars
     measured: str = ""  # notes on this measurement
     shipped: Shipped | None = since(None)
+    tokenizer_sha256: Sha256 | None = since(None)  # with which it was scored; None: not known
 
 
 class Result(Record):

@@ -27,13 +27,7 @@ from runner.worker.models.plugin_model import Functions
 from runner.worker.scores import solution_tests
 from runner.worker.scores.answers import Answers, answered, check_vocabulary
 from runner.worker.scores.evaluate import planned_model
-from runner.worker.scores.item_tokens import (
-    continuation,
-    gives_back,
-    until,
-    windows,
-    without_spaces,
-)
+from runner.worker.scores.item_tokens import continuation, until, windows, without_spaces
 from runner.worker.scores.lm_eval_tasks import LoadedTask, answers_to, loaded
 from runner.worker.scores.made_tasks import MAX_TEXT, made
 from runner.worker.scores.task_scores import right_of, scores_of
@@ -81,7 +75,8 @@ def benchmark(
     said = {label: planned_model(ask, label, folder) for label, folder in every}
     check_vocabulary(tokenizer, said)
     shortest = min(int(of.config["seq_len"]) for of in said.values())
-    text = b"".join(_text_of(store, tokenizer) for store in validation)[:MAX_TEXT]
+    of_text = any(task in MADE for task in config["tasks"])
+    text = b"".join(_text_of(store, tokenizer) for store in validation if of_text)[:MAX_TEXT]
     tasks = list(_tasks(config, kept, text, shortest + 1))
     for task in tasks:
         if task.kind == "function" and config.get("samples"):
@@ -131,10 +126,10 @@ def _tasks(
 
 
 def _text_of(store: Any, tokenizer: Tokenizer) -> bytes:
-    """The beginning of a split's text."""
+    """The beginning of a split's text. Raises WrongTokens if its tokens do not give it back."""
+    _ = store.token_bytes
     ids = read(store.tokens, slice(0, min(MAX_TEXT, store.manifest.tokens)), "the validation text")
-    text = tokenizer.decode([int(x) for x in ids if x != store.manifest.end_of_document])
-    return text.encode()
+    return tokenizer.text_of(ids[ids != store.manifest.end_of_document])
 
 
 # ── Questions ────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +145,7 @@ def _asked(
         for number, item in enumerate(task.items):
             if isinstance(item, Whole):
                 scored, size = windows(tokenizer, item.text, context)
-                changed = not gives_back(tokenizer, item.text)
+                changed = tokenizer.changes(item.text)
                 yield Asked(task.name, item, scored, [size], None, changed)
                 continue
             before, answers = _parts(item)
@@ -164,7 +159,7 @@ def _asked(
                 longest, of, written = most, number, prompt is not None
             spaces = len(before.encode()) - len(without_spaces(before).encode())
             sizes = [spaces + len(after.encode()) for after in answers]
-            changed = not all(gives_back(tokenizer, before + after) for after in answers)
+            changed = any(tokenizer.changes(before + after) for after in answers)
             yield Asked(task.name, item, scored, sizes, prompt, changed)
         if longest > context:
             raise WrongTokens(

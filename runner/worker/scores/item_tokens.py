@@ -54,11 +54,6 @@ def windows(tokenizer: Tokenizer, text: str, context: int) -> tuple[list[Continu
     return found, size
 
 
-def gives_back(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether a text's tokens say this text, so that their bits are those of its bytes."""
-    return tokenizer.first_changed([text.encode()], tokenizer.encode_batch([text])) is None
-
-
 def until(tokenizer: Tokenizer, tokens: np.ndarray, stops: Sequence[str]) -> str:
     """The text of these tokens up to the first stop string or the end of its document."""
     ids = [int(token) for token in tokens]

@@ -19,7 +19,7 @@ from engine.model.scoring import Continuation
 from runner.lib.problems import near
 from runner.spec.task_items import BadTask
 from runner.worker.scores.answers import Answers
-from runner.worker.scores.item_tokens import gives_back, until, windows
+from runner.worker.scores.item_tokens import until, windows
 
 OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE")
 MAX_TOKENS = 256  # of an answer, if its task does not say how many
@@ -125,7 +125,7 @@ def _line(part: str, sample: Mapping[str, Any], tokenizer: Tokenizer) -> dict[st
     else:
         line |= {"logprobs": float(answers[0]), "answer": ""}
         line["bytes"] = len(asked[0][-1].encode())
-    if "logprobs" in line and not all(gives_back(tokenizer, "".join(one)) for one in asked):
+    if "logprobs" in line and any(tokenizer.changes("".join(one)) for one in asked):
         line["changed"] = True
     return line
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.lab_texts import read_text
+from engine.data.tokenize import train_bpe
 from runner.analysis import speedrun_ranking, speedrun_rows
 from runner.analysis.speedrun_ranking import Ranked
 from runner.history import measurements, provenance
@@ -15,11 +16,12 @@ from runner.isolation import bubblewrap
 from runner.isolation.bubblewrap import Limits
 from runner.planning import planner
 from runner.schema import lab_config, record, step_graph
-from runner.schema.tracks import Track
+from runner.schema.tracks import BYTE_TOKENIZER, Track
 from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
 from runner.worker import executor
 from tests import synthetic
+from tests.cheats import entries
 from tests.cheats import model as cheats
 from tests.decided import decide, one_track
 
@@ -77,10 +79,15 @@ def declared(
     tmp_path: Path, track: Track, own: Mapping[str, Mapping[str, str]], seeds: Sequence[int]
 ) -> dict[str, Ranked]:
     """The same of arms with these functions of their own."""
-    folder = tmp_path / "race"
-    folder.mkdir()
     arms = (f"  {name}: {{own: {json.dumps(functions)}}}" for name, functions in own.items())
-    (folder / "experiment.yaml").write_text(DECLARED.format(arms="\n".join(arms), seeds=seeds))
+    return entered(tmp_path, track, DECLARED.format(arms="\n".join(arms), seeds=seeds))
+
+
+def entered(tmp_path: Path, track: Track, text: str) -> dict[str, Ranked]:
+    """Every arm's row of this declaration on the track."""
+    folder = tmp_path / "race"
+    folder.mkdir(exist_ok=True)
+    (folder / "experiment.yaml").write_text(text)
     (folder / "model.py").write_bytes(Path(cheats.__file__).read_bytes())
     store = Store(tmp_path / "store")
     plan = planner.plan_folder(folder, store)
@@ -121,6 +128,43 @@ def test_an_entry_with_each_part_of_its_own_alone_and_together_has_a_rank(
     found = declared(tmp_path, tiny, arms, [0])
     assert {name: one.why for name, one in found.items()} == dict.fromkeys([*arms, "plain"], "")
     assert all(one.rank for one in found.values())
+
+
+def test_what_the_declaration_of_own_code_holds_is_shipped(tmp_path: Path, tiny: Track) -> None:
+    weights = "9" * 60_000
+    found = entered(
+        tmp_path,
+        tiny,
+        DECLARED.format(
+            arms='  table: {own: {model: "model:Honest"}, model: {weights: "' + weights + '"}}\n'
+            '  plugged: {own: {loss: "model:nats"}, options: {weights: [' + "1.5, " * 4000 + "]}}",
+            seeds=[0],
+        ),
+    )
+    table, plugged = (found[name].row.shipped for name in ("table", "plugged"))
+    assert table.declared > 60_000
+    assert table.tables >= 60_000
+    assert plugged.declared > 4 * 4000
+    assert plugged.size == plugged.weights + plugged.code + plugged.declared
+    assert found["plain"].row.shipped.declared == 0, "only the lab reads it"
+
+
+def test_only_entries_with_the_tracks_tokenizer_have_a_rank(tmp_path: Path, tiny: Track) -> None:
+    assert tiny.data.tokenizer_digest == BYTE_TOKENIZER
+    text = read_text("lab-2026-11", None).train.decode()
+    for size in (300, 301):
+        data = tiny.data.model_copy(
+            update={"tokenizer": "bpe", "tokenizer_sha256": train_bpe([text], 300).sha256}
+        )
+        track = tiny.model_copy(update={"data": data, "target": 9.0})
+        declared = entries.STEPS.replace(
+            "source: lab-2026-11", f"source: lab-2026-11, tokenizer: bpe, vocab_size: {size}"
+        ).replace("hidden_dim: 8", f"vocab_size: {size}, hidden_dim: 8")
+        (found,) = entered(
+            tmp_path, track, declared.replace("seeds: [0, 1]", "seeds: [0]")
+        ).values()
+        assert found.rank == (1 if size == 300 else None), found.why
+        assert size == 300 or "it is not scored with this track's tokenizer" in found.why
 
 
 def test_seeds_that_change_nothing_are_caught(tmp_path: Path, tiny: Track) -> None:

@@ -27,6 +27,7 @@ from engine.data.documents import rows_as_lines
 from engine.data.lab_texts import BadText, read_text
 from engine.data.packing import PackedRows
 from engine.data.token_store import TokenStore
+from engine.data.tokenize import byte_tokenizer
 from engine.model.decoder import Decoder
 from engine.model.loss import Losses, cross_entropy
 from runner.lib.problems import BadExperiment
@@ -35,7 +36,7 @@ from runner.schema.record import Plan
 from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
 from runner.worker import executor, template_child
-from runner.worker.texts.conversations import labels_of
+from runner.worker.texts.conversations import _cut, labels_of
 from runner.worker.texts.mixtures import sampler, scored_parts
 from tests.integration.runner.test_execute import made
 from tests.integration.runner.test_init import OWN
@@ -237,9 +238,19 @@ def test_long_conversations_are_dropped_or_cut_and_counted(store: Store, tmp_pat
         declared = DECLARED.replace("max_tokens: 256", f"max_tokens: 177, longer: {longer}")
         out = tokenized(tmp_path, store, declared)
         found[longer] = json.loads((out / "counts.json").read_text())["train"]
+        kept = TokenStore.open(out / "train")
+        assert kept.token_bytes.any(), "what is left is a text"
     assert found["drop"]["dropped"] == found["cut"]["cut"] > 0
     assert 0 < found["cut"]["cut_in_a_turn"] <= found["cut"]["cut"]
     assert found["drop"]["tokens"] < found["cut"]["tokens"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5])
+def test_a_conversation_is_cut_between_two_characters_and_its_text_with_it(most: int) -> None:
+    tokenizer, whole = byte_tokenizer(), "a⛵b"
+    text, ids = _cut(whole, tokenizer.encode_batch([whole])[0], most, tokenizer)
+    assert text == {4: "a⛵", 5: whole}.get(most, "a")
+    assert ids.tobytes() == text.encode()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from engine.data.lab_texts import read_text
+from engine.data.tokenize import byte_tokenizer
 from runner.analysis import speedrun_ranking
 from runner.analysis.comparability import Scored
 from runner.analysis.speedrun_checks import Failed
@@ -14,7 +15,7 @@ from runner.analysis.speedrun_ranking import Ranked, Row
 from runner.lib.problems import BadExperiment
 from runner.schema import corpora, lab_config, tracks
 from runner.schema.record import Author
-from runner.schema.tracks import Track
+from runner.schema.tracks import BYTE_TOKENIZER, Track
 
 ADA = Author(name="Ada", affiliation="", url="")
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -29,6 +30,11 @@ TIME = Track.model_validate(
 )
 SECONDS = Track.model_validate(
     {**BASE, "kind": "budget", "seconds": 60, "hardware": {"kind": "cpu", "count": 1}}
+)
+WORDS = {**SCORED, "tokenizer": "bpe"}
+UNNAMED = BUDGET.model_copy(update={"data": tracks.Scored.model_validate(WORDS)})
+NAMED = BUDGET.model_copy(
+    update={"data": tracks.Scored.model_validate({**WORDS, "tokenizer_sha256": "c" * 64})}
 )
 FIVE = BUDGET.model_copy(update={"seeds": 5})
 UNFETCHED = BUDGET.model_copy(update={"data": tracks.Scored(source="web@1", eval_tokens=9)})
@@ -80,6 +86,19 @@ def test_the_lab_has_a_track_of_each_kind_on_a_text_that_it_ships() -> None:
         ),
         (COST, {"scored": on(TEXT, 500)}, "on 500 tokens (byte), and this track is on 1,000"),
         (COST, {"scored": on(TEXT, 1000, "bpe")}, "on 1,000 tokens (bpe), and this track"),
+        (COST, {"tokenizer_sha256": "d" * 64}, "which has SHA-256 7d3370162d59…; this entry's tok"),
+        (UNNAMED, {"scored": on(TEXT, 1000, "bpe")}, "names no digest of its tokenizer (bpe); wr"),
+        (
+            UNNAMED,
+            {"scored": on(TEXT, 1000, "bpe"), "tokenizer_sha256": "d" * 64},
+            f"below its `data`; this entry's tokenizer has SHA-256 {'d' * 64}",
+        ),
+        (
+            NAMED,
+            {"scored": on(TEXT, 1000, "bpe"), "tokenizer_sha256": "d" * 64},
+            "which has SHA-256 cccccccccccc…; this entry's tokenizer has SHA-256 dddd",
+        ),
+        (NAMED, {"scored": on(TEXT, 1000, "bpe")}, "this track's tokenizer, which has SHA-256 c"),
         (COST, {"scored": None}, "on which text it was scored is not known"),
         (COST, {"figures": ()}, "no run of it has a figure"),
         (COST, {"figures": (2.1,)}, "its 2.1000 bits per byte do not reach 2"),
@@ -104,6 +123,14 @@ def test_an_unranked_row_says_why(track: Track, change: dict[str, Any], why: str
     found = told(track, row("other", **change))["other"]
     assert found.rank is None
     assert why in found.why
+
+
+def test_a_row_with_the_tokenizer_that_its_track_names_is_ranked() -> None:
+    assert byte_tokenizer().sha256 == BYTE_TOKENIZER
+    of_bytes = [row("old"), row("new", tokenizer_sha256=BYTE_TOKENIZER)]
+    assert all(one.rank for one in told(COST, *of_bytes).values())
+    mine = row("mine", scored=on(TEXT, 1000, "bpe"), tokenizer_sha256="c" * 64)
+    assert told(NAMED, mine)["mine"].rank == 1
 
 
 def test_the_cheapest_that_reaches_the_target_is_first_and_counted_costs_have_no_chance() -> None:

@@ -27,6 +27,7 @@ from runner.worker.models.trained import Planned
 from runner.worker.scores import benchmark, item_tokens, task_scores
 from runner.worker.scores.answers import PROBES, _FromLogits, check_vocabulary
 from runner.worker.scores.made_tasks import made
+from tests.cheats import tokenizers
 
 TEXT = " ".join(f"The quick {word} jumped over sleepy dogs yesterday." for word in (
     "brown foxes", "green frogs", "white crows", "black goats", "young birds", "merry sheep"
@@ -105,6 +106,18 @@ def test_a_uniform_model_needs_the_logarithm_of_its_vocabulary_for_each_token() 
     [ids] = tokenizer.encode_batch([text])
     assert (line["tokens"], line["bytes"]) == (len(ids), 400)  # the first one follows END
     assert values("text", [line])["bpb"] == pytest.approx(math.log2(300) * len(ids) / 400, rel=1e-6)
+
+
+def test_a_text_that_its_tokens_do_not_say_has_no_bits_per_byte() -> None:
+    forgets = Tokenizer(tokenizers.FORGETS["every character becomes a"][0]())
+    item = Choice(context="Is it", choices=[" blue", " grey"], answer=1)
+    of = lines([item], uniform(), forgets)
+    assert task_scores.scores_of("choice", of)["bpb"] is None
+    assert task_scores.scores_of("choice", of)["accuracy"]
+    [line] = lines([Whole(text="grey or blue")], uniform(), forgets, "text")
+    assert task_scores.scores_of("text", [line]) == {"bpb": None}
+    kept = Tokenizer(tokenizers.HONEST["SentencePiece with a space before the text"]())
+    assert "changed" not in lines([item], uniform(kept.vocab_size), kept)[0]
 
 
 def test_a_solution_is_scored_after_its_prompt() -> None:
