@@ -17,6 +17,7 @@ from engine.config.shapes import stack
 from engine.model import layers
 from engine.model.decoder import Attention, Block, Decoder, Params, Sequences, soft_cap
 from engine.model.linear_attention import delta_rule
+from engine.model.log_likelihood import MAX_SUM_ERROR, log_probabilities
 
 MAX_BATCH = 8  # prompts that are computed together
 
@@ -180,8 +181,9 @@ def _keys(prompts: Sequence[Prompt]) -> jax.Array:
 def _draw(
     logits_BV: jax.Array, keys_B: jax.Array, number: jax.Array | int, sampling: Sampling
 ) -> tuple[jax.Array, jax.Array]:
-    """The token of each row with this number, and its log-probability under the logits."""
-    logprobs_BV = jax.nn.log_softmax(logits_BV.astype(jnp.float32))
+    """The token of each row with this number, and its log-probability under the logits; nan if the
+    probabilities of the first row do not sum to 1."""
+    logprobs_BV = log_probabilities(logits_BV)
     if sampling.temperature == 0:
         tokens_B = jnp.argmax(logprobs_BV, axis=-1)
     else:
@@ -196,7 +198,8 @@ def _draw(
         rank_B = jax.vmap(jax.random.categorical)(keys_B, jnp.where(kept_BV, sorted_BV, -jnp.inf))
         tokens_B = jnp.take_along_axis(order_BV, rank_B[:, None], axis=-1)[:, 0]
     found_B = jnp.take_along_axis(logprobs_BV, tokens_B[:, None], axis=-1)[:, 0]
-    return tokens_B.astype(jnp.int32), found_B
+    is_sound = jnp.abs(jnp.sum(jnp.exp(logprobs_BV[0])) - 1) <= MAX_SUM_ERROR  # of nan: no
+    return tokens_B.astype(jnp.int32), jnp.where(is_sound, found_B, jnp.nan)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

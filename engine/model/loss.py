@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from engine.config.memory import MAX_LOGITS, MIN_CHUNKS
 from engine.model.decoder import soft_cap as capped
+from engine.model.log_likelihood import normalized
 from engine.model.mesh import ROWS, constrain, platform, row_groups
 
 
@@ -138,16 +139,14 @@ def _chunk(
     )
     scored_t = targets_t >= 0
     chosen_tV = jnp.arange(head_DV.shape[1]) == targets_t[:, None]
-    max_t1 = jnp.max(logits_tV, axis=1, keepdims=True)
-    e_tV = jnp.exp(logits_tV - max_t1)
-    sum_t1 = jnp.sum(e_tV, axis=1, keepdims=True)
-    lse_t = (max_t1 + jnp.log(sum_t1))[:, 0]
-    nats_t = lse_t - jnp.sum(jnp.where(chosen_tV, logits_tV, 0), axis=1)
-    nats = jnp.sum(jnp.where(scored_t, nats_t, 0))
+    softmax = normalized(logits_tV)
+    lse_t = softmax.log_partition()[:, 0]
+    chosen_t1 = jnp.sum(jnp.where(chosen_tV, softmax.logits, 0), axis=1, keepdims=True)
+    nats = jnp.sum(jnp.where(scored_t, softmax.nats(chosen_t1)[:, 0], 0))
     penalty = terms.z_loss_weight * jnp.sum(jnp.where(scored_t, lse_t**2, 0))
     # d lse² = 2 · lse · softmax, and d tanh = 1 − tanh².
     weight_t = jnp.where(scored_t, 1 + 2 * terms.z_loss_weight * lse_t, 0)
-    dlogits_tV = e_tV * (weight_t[:, None] / sum_t1) - chosen_tV
+    dlogits_tV = softmax.exps * (weight_t[:, None] / softmax.sums) - chosen_tV
     if terms.soft_cap is not None:
         dlogits_tV *= 1 - (logits_tV / terms.soft_cap) ** 2
     return (nats, penalty), dlogits_tV

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from engine.config.schema import ComputeConfig
 from engine.model.decoder import Params, soft_cap
+from engine.model.log_likelihood import normalized
 from engine.model.loss import Losses
 
 EachLoss = Callable[[jax.Array, jax.Array], jax.Array]  # logits_BSV, targets_BS → losses_BS
@@ -85,14 +86,14 @@ def loss_of_logits(
     logits_TV = x_TD if head_DV is None else _product(x_TD, head_DV, soft_cap)
     logits_BSV = logits_TV.reshape(*targets_BS.shape, -1)
     scored_BS, chosen_BS = targets_BS >= 0, jnp.maximum(targets_BS, 0)
-    lse_BS = jax.nn.logsumexp(logits_BSV, axis=2)
-    of_chosen_BS = jnp.take_along_axis(logits_BSV, chosen_BS[:, :, None], axis=2)[:, :, 0]
+    softmax = normalized(logits_BSV)
+    of_chosen_BS1 = jnp.take_along_axis(softmax.logits, chosen_BS[:, :, None], axis=2)
 
     def over_scored(x_BS: Any) -> jax.Array:
         return jnp.sum(jnp.where(scored_BS, x_BS, 0), dtype=jnp.float32)
 
-    nats = over_scored(lse_BS - of_chosen_BS)
-    penalty = z_loss_weight * over_scored(lse_BS**2)
+    nats = over_scored(softmax.nats(of_chosen_BS1)[:, :, 0])
+    penalty = z_loss_weight * over_scored(softmax.log_partition()[:, :, 0] ** 2)
     if each:
         nats = jax.lax.stop_gradient(nats)  # training minimises nats + penalty
         penalty += over_scored(each(logits_BSV, chosen_BS)) - nats

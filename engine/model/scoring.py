@@ -7,7 +7,7 @@ the same numbers up to rounding."""
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.model.decoder import Decoder, Params, soft_cap
 from engine.model.generation import bucket
+from engine.model.log_likelihood import nats_of_targets, sum_to_one
 
 MAX_ROWS = 64  # sequences that are computed together
 MAX_POSITIONS = 2**14  # of these sequences together
@@ -30,7 +31,9 @@ class Continuation(NamedTuple):
 
 
 class Scored(NamedTuple):
-    logprobs: np.ndarray  # (n − start,) float32: of each scored token after all before it, in nats
+    # (n − start,) of each scored token after all before it, in nats; nan where the probabilities do
+    # not sum to 1 at its place or at a sampled one
+    logprobs: np.ndarray
     greedy: bool  # whether each of them is the most likely token
 
 
@@ -42,6 +45,7 @@ def score(decoder: Decoder, params: Params, asked: Sequence[Continuation]) -> li
         length = min(max(SHORTEST, bucket(len(tokens) - 1)), decoder.config.seq_len)
         groups[length, min(bucket(len(tokens) - start), length)].append(number)
     found: dict[int, Scored] = {}
+    rng = np.random.default_rng()
     for (length, count), numbers in groups.items():
         of_logits = MAX_LOGITS // (count * decoder.config.vocab_size)
         most = max(1, min(MAX_ROWS, MAX_POSITIONS // length, of_logits))
@@ -52,8 +56,14 @@ def score(decoder: Decoder, params: Params, asked: Sequence[Continuation]) -> li
             tokens_BS, targets_BK, positions_BK = _padded(
                 [asked[n] for n in batch], rows, length, count
             )
-            made = _run(decoder, params, tokens_BS, targets_BK, positions_BK)
-            logprobs_BK, greedy_BK = map(np.asarray, made)
+            logits_BKV = _logits(decoder, params, tokens_BS, positions_BK)
+            sound_B = sum_to_one(logits_BKV[:, 0])
+            if not found:  # once on random tokens, too
+                random_BS = rng.integers(0, decoder.config.vocab_size, tokens_BS.shape, np.int32)
+                sound_B &= sum_to_one(_logits(decoder, params, random_BS, positions_BK)[:, 0])
+            nats_BK = np.asarray(nats_of_targets(logits_BKV, targets_BK[:, :, None]))[:, :, 0]
+            logprobs_BK = np.where(sound_B[:, None], -nats_BK, np.nan)
+            greedy_BK = np.asarray(jnp.argmax(logits_BKV, axis=2)) == targets_BK
             for row, number in enumerate(batch):
                 scored = len(asked[number].tokens) - asked[number].start
                 greedy = bool(greedy_BK[row, :scored].all())
@@ -78,18 +88,13 @@ def score_from(
         logits_BSV = logits(tokens_BS)
         for row, (tokens, start) in enumerate(batch):
             seen(first + row, logits_BSV[row])
-            logits_KV = logits_BSV[row, start - 1 : len(tokens) - 1].astype(np.float32)
-            found.append(_scored(logits_KV, np.asarray(tokens[start:], np.int64)))
+            logits_KV = np.asarray(logits_BSV[row, start - 1 : len(tokens) - 1])
+            targets_K = np.asarray(tokens[start:], np.int64)
+            nats_K = nats_of_targets(logits_KV, targets_K[:, None])[:, 0]
+            logprobs_K = -nats_K if sum_to_one(logits_KV[0]) else np.full(len(nats_K), np.nan)
+            greedy = bool((logits_KV.argmax(axis=1) == targets_K).all())
+            found.append(Scored(logprobs_K, greedy))
     return found
-
-
-def _scored(logits_KV: np.ndarray, targets_K: np.ndarray) -> Scored:
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        most_K1 = logits_KV.max(axis=1, keepdims=True)
-        sums_K = np.exp(logits_KV - most_K1).sum(axis=1)
-        chosen_K = np.take_along_axis(logits_KV, targets_K[:, None], axis=1)[:, 0]
-        logprobs_K = chosen_K - most_K1[:, 0] - np.log(sums_K)
-    return Scored(logprobs_K, bool((logits_KV.argmax(axis=1) == targets_K).all()))
 
 
 def _padded(
@@ -108,20 +113,13 @@ def _padded(
 
 
 @partial(jax.jit, static_argnums=0)
-def _run(
-    decoder: Decoder,
-    params: Params,
-    tokens_BS: jax.Array,
-    targets_BK: jax.Array,
-    positions_BK: jax.Array,
-) -> tuple[Any, Any]:
-    """The log-probability of each target, and whether it is the most likely token; (B, K)."""
+def _logits(
+    decoder: Decoder, params: Params, tokens_BS: jax.Array, positions_BK: jax.Array
+) -> jax.Array:
+    """The logits (B, K, V) at these positions."""
     B, S = tokens_BS.shape
     x_BSD = decoder.features(params, tokens_BS).reshape(B, S, -1)
     x_BKD = jnp.take_along_axis(x_BSD, positions_BK[:, :, None], axis=1)
     head_DV = decoder.output_matrix(params)
     logits_BKV = jnp.matmul(x_BKD, head_DV, preferred_element_type=jnp.float32)
-    logits_BKV = soft_cap(logits_BKV, decoder.config.logit_soft_cap)
-    chosen_BK = jnp.take_along_axis(logits_BKV, targets_BK[:, :, None], axis=2)[:, :, 0]
-    logprobs_BK = chosen_BK - jax.nn.logsumexp(logits_BKV, axis=2)
-    return logprobs_BK, jnp.argmax(logits_BKV, axis=2) == targets_BK
+    return soft_cap(logits_BKV, decoder.config.logit_soft_cap)

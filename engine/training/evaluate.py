@@ -2,6 +2,7 @@
 function from tokens to logits, so our models, models in another framework and own code are scored
 alike. The logits are normalised here. The first batch tests whether the second half of a window
 changes the logits of its first half; a function that looks ahead only elsewhere is not detected.
+At sampled positions, on random tokens too, the probabilities that the score is made of sum to 1.
 
 Parameters of our models come from a checkpoint. They are read as arrays, and only if they have the
 model's names, shapes and dtypes: the checkpoint is a claim of the job that wrote it."""
@@ -18,11 +19,20 @@ import numpy as np
 
 from engine.data.token_store import TokenStore, validation_windows
 from engine.model.decoder import Model, Params
+from engine.model.log_likelihood import nats_of_targets, sum_to_one
 
 MOST_LOGITS = 2**26  # at a time; 256 MB in float32
-MOST_FORESIGHT = 0.01  # nats by which rounding may change a token's loss
+MAX_FORESIGHT = 0.01  # nats by which rounding may change a token's loss
+MAX_MEAN_FORESIGHT = 1e-5  # nats, on average over tokens, with signs
+SAMPLED = 8  # positions of a batch whose probabilities are summed
 
 LogitsOf = Callable[[np.ndarray], Any]  # tokens (B, S) int32 → logits (B, S, V), any array
+
+
+NO_PROBABILITIES = (
+    "the logits give no probabilities: one is not a number or infinite, they do not sum to 1, or "
+    "what came was given none at all"
+)
 
 
 class CannotScore(Exception):
@@ -45,6 +55,9 @@ def score(
     bytes_NS: np.ndarray | None = None,
     batch_size: int = 16,
     seen: Callable[[int, Any], object] = lambda *_: None,
+    *,
+    exact: bool = False,
+    random_too: bool = True,
 ) -> Evaluation:
     """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens
     predicts its token i + 1, and counts if `scored_NS` is true.
@@ -52,22 +65,31 @@ def score(
     `bytes_NS` is how many bytes of text each target represents; None: a token is a byte.
     `logits_of` always gets `batch_size` windows; the last batch is padded with zeros. The batch
     size changes speed only, up to rounding: the sum over tokens is in float64. `seen` is called for
-    each batch with its first window's number and its logits. Raises CannotScore.
+    each batch with its first window's number and its logits. `exact`: equal programs give equal
+    bits where it computes, as on a CPU, so that what comes later may change no bit.
+
+    The figures are nan if a logit is nan or +inf, or if at a sampled position, unless `random_too`
+    is false on random tokens too, the probabilities do not sum to 1. Raises CannotScore.
     """
     inputs_NS, targets_NS = windows_NW[:, :-1], windows_NW[:, 1:]
-    nats, nats_N = 0.0, np.zeros(len(windows_NW))
+    nats, nats_N, normalised = 0.0, np.zeros(len(windows_NW)), True
+    rng = np.random.default_rng()
     for start in range(0, len(windows_NW), batch_size):
         rows = slice(start, start + batch_size)
         fill = ((0, batch_size - len(inputs_NS[rows])), (0, 0))
         tokens_BS = np.pad(inputs_NS[rows], fill).astype(np.int32)
         logits_BSV = _array(logits_of(tokens_BS))
         if start == 0:
-            _check(logits_of, windows_NW, tokens_BS, logits_BSV)
+            random_BSV = _check(logits_of, windows_NW, tokens_BS, logits_BSV, rng, exact)
+            if random_too:
+                normalised &= _sum_to_one(random_BSV, np.ones(tokens_BS.shape, bool), rng)
         seen(start, logits_BSV)
-        nats_BS = np.asarray(_nats(logits_BSV, np.pad(targets_NS[rows], fill)), np.float64)
-        nats_BS = nats_BS[: len(targets_NS[rows])]
+        normalised &= _sum_to_one(logits_BSV, scored_NS[rows], rng)
+        nats_BS = _nats(logits_BSV, np.pad(targets_NS[rows], fill))[: len(targets_NS[rows])]
         nats += float(nats_BS[scored_NS[rows]].sum())
         nats_N[rows] = np.where(scored_NS[rows], nats_BS, 0.0).sum(axis=1)
+    if not normalised:
+        nats = math.nan
     bytes_N = np.where(scored_NS, 1 if bytes_NS is None else bytes_NS, 0).sum(axis=1)
     num_bytes = int(bytes_N.sum())
     if not num_bytes:
@@ -122,6 +144,7 @@ def bits_per_byte(
         lambda tokens_BS: _logits(decoder, params, tokens_BS),
         *windows,
         batch_size,
+        exact=jax.default_backend() == "cpu",
     )
 
 
@@ -140,8 +163,15 @@ def load_params(path: Path, decoder: Model) -> Params:
 
 
 def _check(
-    logits_of: LogitsOf, windows: np.ndarray, tokens_BS: np.ndarray, logits_BSV: Any
-) -> None:
+    logits_of: LogitsOf,
+    windows: np.ndarray,
+    tokens_BS: np.ndarray,
+    logits_BSV: Any,
+    rng: np.random.Generator,
+    exact: bool,
+) -> Any:
+    """Whether the logits are of these tokens and see nothing ahead. Returns the logits of the
+    windows with a random second half. Raises CannotScore."""
     shape = logits_BSV.shape
     if len(shape) != 3 or shape[:2] != tokens_BS.shape:
         raise CannotScore(
@@ -155,17 +185,30 @@ def _check(
         )
     half = tokens_BS.shape[1] // 2
     other_BS = tokens_BS.copy()
-    other_BS[:, half:] = (other_BS[:, half:] + 1) % shape[2]
-    targets_BR = tokens_BS[:, 1 : half + 1]
-    before, after = (
-        np.asarray(_nats(logits[:, :half], targets_BR))
-        for logits in (logits_BSV, _array(logits_of(other_BS)))
-    )
-    if np.abs(after - before).max(initial=0.0) > MOST_FORESIGHT:
+    other_BS[:, half:] = rng.integers(0, shape[2], other_BS[:, half:].shape)
+    other_BSV = _array(logits_of(other_BS))
+    before, after = logits_BSV[:, :half], other_BSV[:, :half]
+    if exact:
+        same = np.array_equal(
+            np.asarray(before, np.float32), np.asarray(after, np.float32), equal_nan=True
+        )
+    else:
+        targets_BR = tokens_BS[:, 1 : half + 1]
+        same = alike(_nats(before, targets_BR), _nats(after, targets_BR))
+    if not same:
         raise CannotScore(
             "the logits at a position change with the tokens after it, so that they tell what they "
             "should predict; let each position see only itself and what is before it"
         )
+    return other_BSV
+
+
+def alike(nats_N: np.ndarray, again_N: np.ndarray) -> bool:
+    """Whether the nats of the same tokens differ by no more than rounding, each and on average."""
+    same_N = (nats_N == again_N) | (np.isnan(nats_N) & np.isnan(again_N))
+    gain_N = np.subtract(again_N, nats_N, out=np.zeros_like(nats_N), where=~same_N)
+    mean = float(gain_N.sum()) / max(1, gain_N.size)  # nan or infinite where one of two is
+    return bool((np.abs(gain_N) <= MAX_FORESIGHT).all() and abs(mean) <= MAX_MEAN_FORESIGHT)
 
 
 @partial(jax.jit, static_argnums=0)  # the runs of an arm share one compilation
@@ -179,20 +222,15 @@ def _array(logits: Any) -> Any:
     return logits if isinstance(logits, np.ndarray) else jnp.asarray(logits)
 
 
-def _nats(logits_BSV: Any, targets_BS: np.ndarray) -> Any:
-    """−log softmax(logits)[target], float32."""
-    if not isinstance(logits_BSV, np.ndarray):
-        return _nats_by_jax(logits_BSV, targets_BS)
-    logits_BSV = logits_BSV.astype(np.float32)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        most_BS1 = logits_BSV.max(axis=2, keepdims=True)
-        sums_BS = np.exp(logits_BSV - most_BS1).sum(axis=2)
-        chosen_BS1 = np.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
-        return np.log(sums_BS) + most_BS1[:, :, 0] - chosen_BS1[:, :, 0]
+def _nats(logits_BSV: Any, targets_BS: np.ndarray) -> np.ndarray:
+    """−log softmax(logits)[target], float64."""
+    return np.asarray(nats_of_targets(logits_BSV, targets_BS[:, :, None]), np.float64)[:, :, 0]
 
 
-@jax.jit
-def _nats_by_jax(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
-    logits_BSV = logits_BSV.astype(jnp.float32)
-    chosen_BS1 = jnp.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
-    return jax.nn.logsumexp(logits_BSV, axis=2) - chosen_BS1[:, :, 0]
+def _sum_to_one(logits_BSV: Any, where_BS: np.ndarray, rng: np.random.Generator) -> bool:
+    """Whether the probabilities sum to 1 at a few of these positions."""
+    places = np.argwhere(where_BS)
+    if not len(places):
+        return True
+    rows, positions = rng.choice(places, SAMPLED).T
+    return bool(sum_to_one(logits_BSV[rows, positions]).all())

@@ -44,6 +44,7 @@ class Asker:
 
     def __init__(self, job: Job) -> None:
         self.models = {label: Planned(*of) for label, of in job.models.items()}
+        self.exact = job.devices.platform == "cpu"
         self._job = job
         # Logits are no log; the caller limits their number.
         self._limits = replace(job.limits, printed=EVERYTHING)

@@ -3,9 +3,11 @@
 
 A model that gets a whole window could look at the tokens that it should predict. So it is asked
 again at secret positions, which are drawn after its parameters exist. It gets the window up to that
-position and random tokens after it, so that the batch has the same shape and an honest model
-returns the same bits. A difference above `MOST_APART` voids the score. So does an answer to windows
-of random tokens that gives no probabilities: then its logits are a table of some texts.
+position and random tokens after it, in the same row of a batch of the same shape, so that on a CPU
+an honest model returns the same bits: there any difference voids the score. Accelerators may round
+differently: there a logit may differ by `MAX_DIFFERENCE`, and the nats of the true next tokens by
+`MAX_MEAN_FORESIGHT` on average. An answer to windows of random tokens that gives no probabilities
+voids the score, too: then its logits are a table of some texts.
 
 The lab asks a program that it runs itself (`runner.worker.models.programs`), and asks again in a
 fresh process. A program is a function of parameters and tokens: it has no memory between questions
@@ -24,14 +26,19 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from engine.data.token_store import TokenStore, validation_windows
-from engine.training.evaluate import CannotScore, Evaluation, rows_of_a_batch, score
+from engine.model.log_likelihood import nats_of_targets, sum_to_one
+from engine.training.evaluate import (
+    MAX_MEAN_FORESIGHT,
+    NO_PROBABILITIES,
+    CannotScore,
+    Evaluation,
+    rows_of_a_batch,
+    score,
+)
 from runner.worker.models.trained import Planned
 
 PROBES = 2048  # positions that are asked again
-MOST_APART = 1e-3  # difference of a logit with and without the rest of the window
-NONE = (
-    "on windows of random tokens its logits give no probabilities: one is not a number or infinite"
-)
+MAX_DIFFERENCE = 1e-3  # of a logit with and without the rest of the window, on an accelerator
 T = TypeVar("T")
 
 
@@ -70,6 +77,7 @@ class Ask(Protocol):
     """Starts processes for the models of a step."""
 
     models: Mapping[str, Planned]  # by label, as planned
+    exact: bool  # whether equal programs give equal bits where they compute, as on a CPU
 
     def export(self, model: Planned, rows: int) -> Program:
         """Its program for batches of so many windows."""
@@ -86,6 +94,39 @@ class Place(NamedTuple):
     part: str  # of the mixture
     window: int
     position: int
+
+
+class Comparison:
+    """Answers to whole windows beside answers to prefixes of them."""
+
+    def __init__(self, exact: bool) -> None:
+        self.largest = 0.0  # difference of a logit
+        self._max_difference = 0.0 if exact else MAX_DIFFERENCE
+        self._where, self._positions = "", 0
+        self._gain = 0.0  # nats that the true next tokens cost more without the rest of the window
+
+    def add(self, place: Place, target: int, whole_V: np.ndarray, prefix_V: np.ndarray) -> None:
+        """Compare the logits at a place where `target` comes next."""
+        token, difference = difference_of(whole_V, prefix_V)
+        self._positions += 1
+        if difference > self.largest:
+            self.largest = difference
+            self._where = in_words(place, token, whole_V[token], prefix_V[token])
+        if 0 < difference <= self._max_difference:
+            nats_21 = nats_of_targets(np.stack((whole_V, prefix_V)), np.full((2, 1), target))
+            self._gain += float(nats_21[1, 0] - nats_21[0, 0])
+
+    def void(self) -> str:
+        """Why the score does not count; empty if it does."""
+        if self.largest > self._max_difference:
+            return self._where
+        mean = self._gain / max(1, self._positions)
+        if abs(mean) <= MAX_MEAN_FORESIGHT:
+            return ""
+        return (
+            f"at {self._positions} positions the next token costs {mean:+.2g} nats more on average "
+            "without what follows than when it sees the whole window"
+        )
 
 
 def exported(ask: Ask, model: Planned) -> Program:
@@ -128,53 +169,50 @@ def scored(
                     if start <= place.window < start + rows:
                         whole[place] = logits_BSV[place.window - start, place.position].copy()
 
-            found[name] = score(talk.logits, *of, rows, seen)
+            found[name] = score(
+                *(talk.logits, *of, rows, seen),
+                exact=ask.exact,
+                random_too=False,  # below, where it voids the score
+            )
             if not math.isfinite(found[name].bpb):
                 raise CannotScore(
-                    "the logits give no probabilities: one is not a number or infinite, or what "
-                    "came was given none at all; return finite logits, which are normalised here"
+                    f"{NO_PROBABILITIES}; return finite logits, which are normalised here"
                 )
         return found
 
-    def of_prefixes(talk: Talk) -> tuple[float, str]:
-        worst, where = 0.0, ""
+    def of_both(talk: Talk) -> tuple[dict[str, Evaluation], Comparison, str]:
+        found, comparison = of_windows(talk), Comparison(ask.exact)
+        if not made.program:
+            return found, comparison, made.not_exported
+        talk.anew()
         for batch in batched(places, rows):
             again = talk.logits(*prefixes(rng, batch, tokens, rows, vocab))
-            for place, logits_V in zip(batch, again, strict=False):
-                token, difference = difference_of(whole[place], logits_V)
-                if difference > worst:
-                    worst = difference
-                    where = in_words(place, token, whole[place][token], logits_V[token])
-        return worst, where
+            for place in batch:
+                target = int(tokens[place.part][place.window, place.position + 1])
+                comparison.add(place, target, whole[place], again[place.window % rows])
+        no_probabilities = void_on_random_tokens(talk, rng, (rows, length), vocab)
+        return found, comparison, comparison.void() or no_probabilities
 
-    def of_both(talk: Talk) -> tuple[dict[str, Evaluation], tuple[float, str]]:
-        found = of_windows(talk)
-        if not made.program:
-            return found, (0.0, made.not_exported)
-        talk.anew()
-        worst, where = of_prefixes(talk)
-        random_BS = rng.integers(0, vocab, (rows, length), dtype=np.int32)
-        if worst <= MOST_APART and not _sum_to_one(talk.logits(random_BS)):
-            worst, where = math.inf, NONE
-        return found, (worst, where)
-
-    found, (worst, where) = ask.talk(model, folder, rows, made.program, of_both)
+    found, comparison, void = ask.talk(model, folder, rows, made.program, of_both)
     return found, Examined(
         positions=len(places),
-        largest=min(worst, 1e30),
-        void=where[:500] if worst > MOST_APART or not made.program else "",
+        largest=min(comparison.largest, 1e30),
+        void=void[:500],
         forward_flops_per_token=made.forward_flops_per_token,
         uncounted=made.uncounted[:500],
     )
 
 
-def _sum_to_one(logits_BSV: np.ndarray) -> bool:
-    """Whether each position's logits are those of probabilities: a softmax of them sums to 1."""
-    z_BSV = np.asarray(logits_BSV, np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        p_BSV = np.exp(z_BSV - z_BSV.max(axis=2, keepdims=True))
-        sums_BS = (p_BSV / p_BSV.sum(axis=2, keepdims=True)).sum(axis=2)
-    return bool((np.abs(sums_BS - 1) < MOST_APART).all())  # of nan: no
+def void_on_random_tokens(
+    talk: Talk, rng: np.random.Generator, shape: tuple[int, int], vocab_size: int
+) -> str:
+    """Why the score does not count; empty if probabilities of windows of random tokens sum to 1."""
+    logits_BSV = talk.logits(rng.integers(0, vocab_size, shape, dtype=np.int32))
+    return (
+        ""
+        if all(sum_to_one(row_SV).all() for row_SV in logits_BSV)
+        else f"on windows of random tokens {NO_PROBABILITIES}"
+    )
 
 
 def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Place]:
@@ -189,23 +227,21 @@ def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Pl
 
 
 def batched(places: Sequence[Place], rows: int) -> list[list[Place]]:
-    """Batches of up to `rows` positions in which no row contains another's next token, because a
-    program sees all rows of a batch. So no window is in a batch twice, nor together with the window
-    that follows it."""
+    """Batches of up to `rows` positions, each in the row where its window was, in which no row
+    contains another's next token, because a program sees all rows of a batch. So no window is in a
+    batch twice, nor together with the window that follows it."""
     found: list[list[Place]] = []
-    taken: list[set[tuple[str, int]]] = []  # the windows of each batch
+    taken: list[set[tuple[str | None, int]]] = []  # the windows of each batch, and (None, row)
     first = 0  # the first batch with room
     for place in places:
-        around = {(place.part, place.window + step) for step in (-1, 0, 1)}
-        number = next(
-            (n for n in range(first, len(found)) if len(found[n]) < rows and not around & taken[n]),
-            len(found),
-        )
+        row = None, place.window % rows
+        around = {(place.part, place.window + step) for step in (-1, 0, 1)} | {row}
+        number = next((n for n in range(first, len(found)) if not around & taken[n]), len(found))
         if number == len(found):
             found.append([])
             taken.append(set())
         found[number].append(place)
-        taken[number].add((place.part, place.window))
+        taken[number] |= {(place.part, place.window), row}
         while first < len(found) and len(found[first]) == rows:
             first += 1
     return found
@@ -218,13 +254,13 @@ def prefixes(
     rows: int,
     vocab_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens (B, S): a window up to each position, and random after it; and positions (B,). Surplus
-    rows are random."""
+    """Tokens (B, S): in its row a window up to each position, and random after it; and positions
+    (B,). Surplus rows are random."""
     length = next(iter(windows.values())).shape[1] - 1
     tokens_BS = rng.integers(0, vocab_size, (rows, length), dtype=np.int32)
     positions_B = np.zeros(rows, np.int32)
-    for row, place in enumerate(batch):
-        known = place.position + 1
+    for place in batch:
+        row, known = place.window % rows, place.position + 1
         tokens_BS[row, :known] = windows[place.part][place.window, :known]
         positions_B[row] = place.position
     return tokens_BS, positions_B
@@ -243,6 +279,6 @@ def in_words(place: Place, token: int, whole: float, again: float) -> str:
     part = f" of {place.part}" if place.part else ""
     return (
         f"at position {place.position} of window {place.window}{part} its logit of token {token} "
-        f"is {whole:.6g} when it sees the whole window, and {again:.6g} when it sees no more than "
+        f"is {whole:.9g} when it sees the whole window, and {again:.9g} when it sees no more than "
         "what comes before"
     )

@@ -19,10 +19,10 @@ from engine.data.tokenize import Tokenizer
 from engine.model.decoder import Decoder, Model, Params
 from engine.model.generation import Completion, Prompt, Sampling, generate, generate_from
 from engine.model.scoring import Continuation, Scored, score, score_from
-from engine.training.evaluate import CannotScore, rows_of_a_batch
+from engine.training.evaluate import NO_PROBABILITIES, CannotScore, rows_of_a_batch
 from runner.lib.own_code_errors import blamed
 from runner.worker.models import look_ahead_probe, trained
-from runner.worker.models.look_ahead_probe import MOST_APART, Ask, Place, Talk
+from runner.worker.models.look_ahead_probe import Ask, Place, Talk
 from runner.worker.models.plugin_model import Functions
 
 PROBES = 128  # positions that are asked again, one at a time, of those that are scored together
@@ -74,22 +74,26 @@ def answered(
                 result = about(model)
                 if not made.program:
                     return result, made.not_exported
-                return result, model.looked_ahead()
+                return result, model.void(look_ahead_probe.Comparison(ask.exact))
 
             return ask.talk(this, folder, rows, made.program, of_talk)
         model = trained.model_of(this, functions)
         params = jax.device_put(trained.params_of(folder, model))
         if isinstance(model, Decoder):
-            return about(_OfTheLab(model, params)), ""
+            answers = _OfTheLab(model, params)
+            return about(answers), answers.void
         return about(_FromLogits(_Here(model, params), rows, length, vocab)), ""
 
 
 class _OfTheLab:
     def __init__(self, decoder: Decoder, params: Params) -> None:
         self._decoder, self._params, self.seq_len = decoder, params, decoder.config.seq_len
+        self.void = ""
 
     def score(self, asked: Sequence[Continuation]) -> list[Scored]:
-        return score(self._decoder, self._params, asked)
+        found = score(self._decoder, self._params, asked)
+        self.void = self.void or ("" if _finite(found) else NO_PROBABILITIES)
+        return found
 
     def generate(
         self, prompts: Sequence[Prompt], count: int, sampling: Sampling
@@ -102,7 +106,8 @@ class _FromLogits:
         self._talk, self._rows, self._vocab = talk, rows, vocab_size
         self.seq_len = seq_len
         self._rng = np.random.default_rng(secrets.randbits(128))
-        self._seen: list[tuple[np.ndarray, int, np.ndarray]] = []  # tokens, position, logits
+        # Numbers of questions, tokens, positions and logits.
+        self._seen: list[tuple[int, np.ndarray, int, np.ndarray]] = []
 
     def score(self, asked: Sequence[Continuation]) -> list[Scored]:
         # Of each call, because a program may know a task by its tokens and cheat in it alone.
@@ -115,13 +120,12 @@ class _FromLogits:
         def seen(number: int, logits_SV: np.ndarray) -> None:
             if (position := positions.get(number)) is not None:
                 tokens = np.asarray(asked[number].tokens)
-                self._seen.append((tokens, position, logits_SV[position].copy()))
+                self._seen.append((number, tokens, position, logits_SV[position].copy()))
 
         found = score_from(self._talk.logits, asked, self._rows, self.seq_len, seen)
-        if not all(np.isfinite(one.logprobs).all() for one in found):
+        if not _finite(found):
             raise CannotScore(
-                "the logits give no probabilities: one is not a number or infinite, or what came "
-                "was given none at all; return finite logits, which are normalised here"
+                f"{NO_PROBABILITIES}; return finite logits, which are normalised here"
             )
         return found
 
@@ -130,22 +134,30 @@ class _FromLogits:
     ) -> list[Completion]:
         return generate_from(self._talk.logits, prompts, count, sampling, self._rows, self.seq_len)
 
-    def looked_ahead(self) -> str:
-        """Where the model's logits depend on what comes after; empty if nowhere."""
-        if self._seen:
-            self._talk.anew()
-        for number, (tokens, position, whole_V) in enumerate(self._seen):
-            window = {"": np.zeros((1, self.seq_len + 1), np.int32)}
-            window[""][0, : len(tokens)] = tokens
-            places = [Place("", 0, position)]
+    def void(self, comparison: look_ahead_probe.Comparison) -> str:
+        """Where the model's logits depend on what comes after, or that they give no probabilities
+        on random tokens; empty if neither."""
+        if not self._seen:
+            return ""
+        self._talk.anew()
+        for number, tokens, position, whole_V in self._seen:
+            row = number % self._rows
+            windows = np.zeros((row + 1, self.seq_len + 1), np.int32)
+            windows[row, : len(tokens)] = tokens
             again_BV = self._talk.logits(
-                *look_ahead_probe.prefixes(self._rng, places, window, self._rows, self._vocab)
+                *look_ahead_probe.prefixes(
+                    self._rng, [Place("", row, position)], {"": windows}, self._rows, self._vocab
+                )
             )
-            token, difference = look_ahead_probe.difference_of(whole_V, again_BV[0])
-            if difference > MOST_APART:
-                place = Place("", number, position)
-                return look_ahead_probe.in_words(place, token, whole_V[token], again_BV[0][token])
-        return ""
+            place, target = Place("", number, position), int(tokens[position + 1])
+            comparison.add(place, target, whole_V, again_BV[row])
+        return comparison.void() or look_ahead_probe.void_on_random_tokens(
+            self._talk, self._rng, (self._rows, self.seq_len), self._vocab
+        )
+
+
+def _finite(found: Sequence[Scored]) -> bool:
+    return all(np.isfinite(of.logprobs).all() for of in found)
 
 
 class _Here:
