@@ -293,3 +293,77 @@ class Rude(Honest):
             except OSError:
                 continue
         os._exit(0)
+
+
+# ── Huge logits ──────────────────────────────────────────────────────────────────────────────
+
+SIZES = [sign * size for size in (1e4, 1e6, 1e9, 1e20, 1e38, 3e38) for sign in (1.0, -1.0)]
+WHERE = ["everywhere", "at half of the positions", "by seed", "by token", "by position"]
+
+
+def offset(size, where):
+    """The class of a table whose logits have an offset, which a softmax does not see."""
+
+    class Offset(Honest):
+        def logits(self, params, tokens):
+            w, positions = params["table"]["w"], jnp.arange(tokens.shape[1])
+            share = {
+                "everywhere": 1.0,
+                "at half of the positions": positions % 2,
+                "by seed": jnp.where(jnp.sin(1e4 * w[0, 0]) > 0, 1.0, 0.5),
+                "by token": tokens / self.vocab,
+                "by position": positions / self.seq_len,
+            }[where]
+            share = jnp.broadcast_to(jnp.asarray(share, jnp.float32), tokens.shape)
+            return Honest.logits(self, params, tokens) + size * share[:, :, None]
+
+    return Offset
+
+
+def forge(config):
+    """An optimizer that makes every logit of the lab's own decoder the same huge number."""
+    import optax
+
+    del config
+
+    def at_rate(rate):
+        del rate
+
+        def update(grads, state, params):
+            del grads
+            deltas = jax.tree.map(jnp.zeros_like, params)
+            head = jnp.full_like(params["lm_head"], 1e10)
+            return deltas | {"lm_head": head - params["lm_head"]}, state
+
+        return optax.GradientTransformation(lambda _: (), update)
+
+    return at_rate
+
+
+# ── Small looks ahead ────────────────────────────────────────────────────────────────────────
+
+
+def peek(size):
+    """The class of a table that adds this much to the logit of what comes next."""
+
+    class Peek(Honest):
+        def logits(self, params, tokens):
+            following = jax.nn.one_hot(jnp.roll(tokens, -1, 1), self.vocab)
+            return Honest.logits(self, params, tokens) + size * following
+
+    return Peek
+
+
+def chunks(size):
+    """The class of a table that mixes in the mean of a chunk, with what comes later in it
+    (karpathy/nanochat#844)."""
+
+    class Chunks(Honest):
+        def logits(self, params, tokens):
+            x = Honest.logits(self, params, tokens)
+            parts = x.reshape(len(x), -1, size, self.vocab)
+            return x + 0.1 * jnp.broadcast_to(parts.mean(2, keepdims=True), parts.shape).reshape(
+                x.shape
+            )
+
+    return Chunks

@@ -7,10 +7,8 @@ import runpy
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,23 +19,22 @@ from engine.config import flops
 from engine.config.schema import ComputeConfig, ModelConfig
 from engine.data.lab_texts import read_text
 from engine.data.token_store import TokenStore
-from engine.model.decoder import Decoder, Model
-from engine.training.digest import path_of
+from engine.model.decoder import Decoder
 from engine.training.evaluate import CannotScore, Evaluation, bits_per_byte
 from runner.analysis import speedrun_checks
 from runner.isolation import bubblewrap
 from runner.lib.own_code_errors import BadOwnCode
 from runner.planning import planner
 from runner.worker.model_client import Asker
-from runner.worker.models import look_ahead_probe, programs
+from runner.worker.models import look_ahead_probe
 from runner.worker.models.look_ahead_probe import Examined, Place
 from runner.worker.models.plugin_model import own_model
 from runner.worker.models.trained import Planned
 from runner.worker.step_process import EVALUATE, Job
 from tests.cheats import model as cheats
+from tests.cheats.here import Here
 from tests.decided import KINDS
 
-T = TypeVar("T")
 CHEATS = Path(cheats.__file__).parent
 EXPERIMENTS = Path(planner.__file__).parents[2] / "experiments"
 CONFIG = {"seq_len": 32, "vocab_size": 256}
@@ -86,41 +83,6 @@ def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> Asker:
         limits=limits,
     )
     return Asker(job)
-
-
-class Here:
-    """Asks a model's program in this process: quick, and nothing is isolated."""
-
-    models: Mapping[str, Planned] = {}
-    exact = True
-
-    def __init__(self, model: Model, params: Any) -> None:
-        self.made, self.params = model, params
-        self.logits_of: Callable[[np.ndarray], Any]
-
-    def export(self, _: Planned, rows: int) -> look_ahead_probe.Program:
-        try:
-            return look_ahead_probe.Program(programs.exported(self.made, rows), "", 1, "")
-        except programs.NotExported as error:
-            return look_ahead_probe.Program(b"", str(error), None, "")
-
-    def talk(
-        self, model: Planned, _: Path, rows: int, program: bytes, about: Callable[[Any], T]
-    ) -> T:
-        leaves = jax.tree_util.tree_leaves_with_path(self.params)
-        named = {path_of(path): np.asarray(x) for path, x in leaves}
-        config = model.config
-        tokens = rows, config["seq_len"]
-        self.logits_of = partial(self.made.logits, self.params)
-        if program:
-            self.logits_of = programs.loaded(program, named, tokens, config["vocab_size"])
-        return about(self)
-
-    def anew(self) -> None: ...
-
-    def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
-        found = np.asarray(self.logits_of(tokens_BS))
-        return found if positions_B is None else found[np.arange(len(found)), positions_B]
 
 
 def here(name: str) -> Here:
