@@ -70,11 +70,11 @@ def answered(
             made = ask.export(this, rows)
 
             def of_talk(talk: Talk) -> tuple[T, str]:
-                model = _FromLogits(talk, rows, length, vocab)
+                model = _FromLogits(talk, rows, length, vocab, ask.exact)
                 result = about(model)
                 if not made.program:
                     return result, made.not_exported
-                return result, model.void(look_ahead_probe.Comparison(ask.exact))
+                return result, model.void()
 
             return ask.talk(this, folder, rows, made.program, of_talk)
         model = trained.model_of(this, functions)
@@ -102,8 +102,10 @@ class _OfTheLab:
 
 
 class _FromLogits:
-    def __init__(self, talk: Talk, rows: int, seq_len: int, vocab_size: int) -> None:
-        self._talk, self._rows, self._vocab = talk, rows, vocab_size
+    def __init__(
+        self, talk: Talk, rows: int, seq_len: int, vocab_size: int, exact: bool = True
+    ) -> None:
+        self._talk, self._rows, self._vocab, self._exact = talk, rows, vocab_size, exact
         self.seq_len = seq_len
         self._rng = np.random.default_rng(secrets.randbits(128))
         # Numbers of questions, tokens, positions and logits.
@@ -134,11 +136,12 @@ class _FromLogits:
     ) -> list[Completion]:
         return generate_from(self._talk.logits, prompts, count, sampling, self._rows, self.seq_len)
 
-    def void(self, comparison: look_ahead_probe.Comparison) -> str:
+    def void(self) -> str:
         """Where the model's logits depend on what comes after, or that they give no probabilities
         on random tokens; empty if neither."""
         if not self._seen:
             return ""
+        comparison = look_ahead_probe.Comparison(self._exact)
         self._talk.anew()
         for number, tokens, position, whole_V in self._seen:
             row = number % self._rows

@@ -310,8 +310,8 @@ def test_a_model_that_looks_ahead_is_found_and_an_honest_one_is_not() -> None:
         model = _FromLogits(talk := Talk(of), ROWS, SEQ_LEN, 256)
         model.score(asked)
         assert len(model._seen) == PROBES
-        assert words in model.looked_ahead()
-        assert bool(model.looked_ahead()) == bool(words)
+        assert words in model.void()
+        assert bool(model.void()) == bool(words)
         assert talk.turns == 2
 
 
@@ -329,9 +329,9 @@ def test_a_model_that_looks_ahead_only_in_a_later_task_is_found() -> None:
     )
     model = _FromLogits(Talk(of), ROWS, SEQ_LEN, 256)
     model.score(first)
-    assert not model.looked_ahead()
+    assert not model.void()
     model.score(later)
-    assert "when it sees the whole window" in model.looked_ahead()
+    assert "when it sees the whole window" in model.void()
 
 
 def test_a_choice_that_is_one_token_with_its_context_is_not_certain() -> None:
