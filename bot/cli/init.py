@@ -9,8 +9,8 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from bot.cli.options import only, option
-from bot.github import Bearer, Forbidden, Later, Line, Refused
-from bot.github.connection import API, Unauthorized
+from bot.github import Bearer, Later, Line, Refused, RefusedForNow, Unauthorized
+from bot.github.connection import API
 from bot.setup import init
 from bot.setup.settings import TOKEN
 from bot.telemetry.logs import escaped
@@ -119,7 +119,7 @@ def _make_labels(repository: str, api: str, yes: bool) -> None:
             return
         for name, color in missing.items():
             line.repository(repository).create_label(name, color)
-    except (Refused, Forbidden, Unauthorized) as error:
+    except (Refused, RefusedForNow, Unauthorized) as error:
         stop(
             f"Creating the labels of {repository} failed: GitHub says {escaped(str(error))}. The "
             "token needs Issues: Read and write."

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from bot.controller.freshness import is_recent
 from bot.controller.write_budget import LONGEST_RETRY
-from bot.github import Forbidden, GitHub, Later, Made, Refused
+from bot.github import GitHub, Gone, Later, Limited, Made, Refused, RefusedForNow
 from bot.model.actions import (
     LABELS,
     Action,
@@ -56,6 +57,7 @@ class _Try:
     next: datetime  # when to look for it, or for duplicates
     wait: timedelta = WATCH  # until the next attempt
     unknown: bool = True  # the outcome of this attempt
+    why: str = ""  # GitHub did not take it
 
 
 class Actor:
@@ -71,7 +73,6 @@ class Actor:
     def act(self, thread: Thread, action: Action) -> None:
         """Do one action. Raises `Later` if its outcome is unknown."""
         action = _cleaned(action)
-        where = f"said/{thread.id}"
         match action:
             case Say(key=key, body=body, state=state, lacks=lacks):
                 claim = {"kind": "comment", "body": _marked(body, key)}
@@ -80,13 +81,13 @@ class Actor:
             case Check(key=key, summary=summary, state=state):
                 self._once(thread, key, _check_claim(action), summary, state)
             case React(comment=comment, content=content):
-                self._idempotent(where, action.key, lambda: self._github.react(comment, content))
+                self._idempotent(thread, action.key, lambda: self._github.react(comment, content))
             case Label(name=name):
-                self._idempotent(where, action.key, lambda: self._label(thread.id.number, name))
+                self._idempotent(thread, action.key, lambda: self._label(thread.id.number, name))
             case Picture(key=key):
-                self._idempotent(where, key, lambda: self._picture(action))
+                self._idempotent(thread, key, lambda: self._picture(action))
             case Show(final=True):
-                self._idempotent(where, action.key, lambda: self._show(thread, action))
+                self._idempotent(thread, action.key, lambda: self._show(thread, action))
             case Show():
                 self._converge(thread, action)
             case Write(record=record.Execution() as execution):
@@ -120,6 +121,17 @@ class Actor:
             known = known and not (tried.unknown and now - tried.at < WATCH)
         return known
 
+    def retry(self) -> None:
+        """GitHub answers again: nothing waits any longer than for lists to be complete."""
+        for tried in self._open.values():
+            tried.next, tried.wait = min(tried.next, self._github.now()), WATCH
+
+    def unposted(self, id: ThreadId) -> dict[Key, str]:
+        """What GitHub has not taken yet on a thread, and why."""
+        place = f"said/{id}/"
+        tries = self._open.items()
+        return {Key.parse(x.removeprefix(place)): t.why for x, t in tries if t.why and place in x}
+
     def again(self, id: ThreadId) -> timedelta | None:
         """When to call `finish` again; None if nothing is open."""
         place, now = f"said/{id}/", self._github.now()
@@ -132,7 +144,7 @@ class Actor:
         try:
             found = self._found(id, key, claim)
         except Refused as error:  # nothing can be found or posted any more
-            self._failed(path, error)
+            self._refused(path, error, _at(claim))
             return True
         if found:
             # For check runs with one name GitHub shows the newest.
@@ -203,14 +215,19 @@ class Actor:
                     [Button(**button) for button in claim.get("buttons", ())],
                     claim.get("url"),
                 )
-        except Refused as error:
-            self._failed(path, error)
-            return
-        except Forbidden as error:
+        except (Refused, RefusedForNow, Limited) as error:
             now = self._github.now()
-            tried = self._open.setdefault(path, _Try(at=now, next=now))
-            tried.unknown, tried.next = False, now + max(error.wait, tried.wait)
-            raise
+            tried = self._open.setdefault(path, _Try(at=now, next=now, wait=timedelta(0)))
+            try:
+                if not isinstance(error, Refused):
+                    raise
+                self._refused(path, error, _at(claim))
+            except Later as later:
+                tried.unknown, tried.why = False, str(later)
+                tried.wait = max(later.wait, tried.wait)
+                tried.next = now + tried.wait
+                raise
+            return
         if not self._done(path, made, unsure):
             self._take_back(path, claim, made)
 
@@ -226,7 +243,7 @@ class Actor:
     def _found(self, id: ThreadId, key: Key, claim: dict[str, Any]) -> list[Made]:
         if claim["kind"] == "comment":
             # Others may edit our older comments; such an edit must not count as this post.
-            since = datetime.fromisoformat(claim["at"]) if "at" in claim else None
+            since = _at(claim)
             return [
                 made
                 for made in self._github.my_comments(id.number, _marker(key), claim.get("by"))
@@ -236,13 +253,15 @@ class Actor:
 
     # ── Idempotent and converging ────────────────────────────────────────────────────────────
 
-    def _idempotent(self, folder: str, key: Key, do: Callable[[], str | None]) -> None:
+    def _idempotent(self, thread: Thread, key: Key, do: Callable[[], str | None]) -> None:
+        path, posted = f"said/{thread.id}/{key}", thread.said.get(key._replace(final=False))
         try:
             note = do() or "done"
         except Refused as error:
-            self._failed(f"{folder}/{key}", error)
+            times = (thread.heard, posted.at if posted else None)
+            self._refused(path, error, max(filter(None, times), default=None))
         else:
-            self._create(f"{folder}/{key}/done", {"id": 0, "note": note})
+            self._create(f"{path}/done", {"id": 0, "note": note})
 
     def _picture(self, action: Picture) -> str:
         try:
@@ -253,15 +272,17 @@ class Actor:
         return self._github.keep_picture(action.execution, png, action.at)
 
     def _label(self, number: int, name: str) -> None:
-        current = self._github.labels(number)
-        wanted = [label for label in current if label not in LABELS.values()] + [name]
-        if sorted(wanted) != sorted(current):
-            self._github.set_labels(number, wanted)
+        # Others' labels stay, also those that somebody adds at this moment.
+        for other in self._github.add_label(number, name):
+            if other in LABELS.values() and other != name:
+                self._github.remove_label(number, other)
 
     def _converge(self, thread: Thread, action: Show) -> None:
         try:
             self._show(thread, action)
         except Refused as error:
+            if isinstance(error, Gone) and is_recent(thread.said[action.of].at, thread.now):
+                raise RefusedForNow(f"{action.of}: {error}", LOOK_EVERY) from error
             log.warning("%s of %s could not be shown: %s", action.of, thread.id, error)
             self._note_shown(thread, action.of, action.body, action.state)
 
@@ -298,10 +319,19 @@ class Actor:
             self._open[path] = _Try(at=now, next=now + WATCH)
         return self._create(f"{path}/done", done | ({"unsure": True} if unsure else {}))
 
-    def _failed(self, path: str, error: Refused) -> None:
+    def _refused(self, path: str, error: Refused, since: datetime | None) -> None:
+        """GitHub refused it. Raises RefusedForNow if it may only not know the subject yet, which is
+        as old as `since`."""
+        if isinstance(error, Gone) and is_recent(since, self._github.now()):
+            raise RefusedForNow(f"{path}: {error}", LOOK_EVERY) from error
         log.warning("%s was refused: %s", path, error)
         self._open.pop(path, None)
         self._create(f"{path}/done", {"note": f"failed: {error}"})
+
+
+def _at(claim: dict[str, Any]) -> datetime | None:
+    """When it was claimed; None for old claims."""
+    return datetime.fromisoformat(claim["at"]) if "at" in claim else None
 
 
 def _check_claim(check: Check) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class Observer:
             is_pull=is_pull,
             isolation=self.isolation,
             news=inbox_deliveries.news(deliveries, restored),
+            heard=max((it.said.at for it in deliveries if it.said and it.said.at), default=None),
             messages=inbox_deliveries.messages(looked_at, said, restored),
             pushes=inbox_deliveries.pushes(store, id, looked_at),
             restored=restored,

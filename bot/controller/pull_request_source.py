@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.controller.lab_files import LabFiles
-from bot.github import Entry, GitHub, Refused
+from bot.github import Entry, GitHub, Gone, Refused
 from bot.github.commit_tree import Tree, Unfit
 from bot.model.thread import Finding
 from runner.execution import aliases, git_source
@@ -55,6 +55,8 @@ class Declared:
         GitHub does not answer."""
         try:
             return self._finding(repository, base, head, rung)
+        except Gone:  # perhaps GitHub does not show it yet
+            raise
         except Refused as error:  # GitHub refuses; a retry would not change that
             words = f"GitHub does not show what this commit changes ({error})."
             return Finding(None, problems=(words,))

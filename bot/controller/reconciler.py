@@ -9,16 +9,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from bot.controller import catch_up
 from bot.controller.effects import Actor
+from bot.controller.freshness import Freshness
 from bot.controller.observer import Observer
 from bot.controller.queries import Asked
 from bot.controller.records_branch import Witness
 from bot.controller.write_budget import LONGEST_RETRY, PICTURE_WRITES, Pace, PutOff, importance
-from bot.github import Forbidden, GitHub, Later, Refused
+from bot.github import GitHub, Later, Refused, RefusedForNow
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox.deliveries import Unheard
 from bot.inbox.quarantine import Quarantine, SetAside
@@ -83,7 +85,8 @@ class Reconciler:
         turns = Turns(store, cluster) if cluster else None
         leases = LeaseWatch(store, monotonic)
         self._observer = Observer(store, github, ray, leases, turns, site, isolation)
-        self._asked = Asked(store, github, turns, entries)
+        self._asked = Freshness(Asked(store, github, turns, entries))
+        self._outages = 0  # that were noticed to have ended
         self._actor = Actor(store, github, ray)
         self._pace = Pace()
         github.on_write = self._pace.wrote
@@ -126,6 +129,7 @@ class Reconciler:
         except (Later, Refused) as error:
             log.info("GitHub cannot be asked what was missed: %s", error)
             return error.wait.total_seconds() if isinstance(error, Later) else 60.0
+        away = self._try_again()
         # Threads with running executions are due again and again: the round has to end.
         until = self._monotonic() + ONE_ROUND
         while self._monotonic() < until and (id := self._next()) is not None:
@@ -142,7 +146,18 @@ class Reconciler:
             metrics.WAITING.set(len(self._due))
             waits = [at - self._monotonic() for at in self._due.values()]
         waits += [] if copies is None else [copies]
+        waits += [RETRY.total_seconds()] if away else []
         return max(0.0, min(waits)) if waits else None
+
+    def _try_again(self) -> bool:
+        """After an outage of GitHub's, do at once what was put off. Returns whether it lasts."""
+        away, ended = self._github.outages()
+        if ended != self._outages:
+            self._outages, self._put_off = ended, PutOff()
+            self._actor.retry()
+            for id in list(self._due):
+                self.wake(id)
+        return away
 
     def _lead(self) -> bool:
         """Whether this process leads; a new leader first takes stock."""
@@ -175,6 +190,8 @@ class Reconciler:
     def look_around(self) -> None:
         """The repository or the installation changed: look at every thread again."""
         self._leads = False
+        self._outages = -1  # what was not permitted may be now
+        self._github.renew()
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then release the lease."""
@@ -291,7 +308,7 @@ class Reconciler:
             # The actor finishes open claims.
             if key and not isinstance(action, Say | Check):
                 postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
-            if isinstance(error, Forbidden) or isinstance(action, Picture):
+            if isinstance(error, RefusedForNow) or isinstance(action, Picture):
                 log.warning("%s has to wait, and nothing else for it: %s", key, error)
                 return False
             raise
@@ -304,7 +321,8 @@ class Reconciler:
     def _decide(
         self, id: ThreadId, only: set[str] | None, postponed: dict[Key, float]
     ) -> tuple[Thread, list[Unheard], Due]:
-        """Decide on facts that were all looked up for this one decision."""
+        """Decide on facts that were all looked up for this one decision, or seconds before, when
+        GitHub failed in between."""
         answers: dict[Question, Any] = {}
         seen: list[Unheard] | None = None
         while True:
@@ -314,14 +332,16 @@ class Reconciler:
                 answers.clear()  # they may be older than the newest delivery
                 thread, deliveries = self._observer.thread(id, shown, answers, only)
             seen = deliveries
+            thread = replace(thread, unposted=self._actor.unposted(id))
             due = decide(thread, self._recorded, postponed)
             if not due.questions:
+                self._asked.decided(id)
                 return thread, deliveries, due
             with logs.about(deliveries=[one.name for one in deliveries]):
                 for action in due.actions[:MAX_AT_ONCE]:  # 👀
                     self._act(thread, action, postponed)
             for question in due.questions:
-                answers[question] = self._asked.answer(id, question)
+                answers[question] = self._asked.answer(thread, deliveries, question)
 
     def _carry_on(self, id: ThreadId) -> timedelta | None:
         """Advance the executions, whatever GitHub does. Returns when to come again; None if not

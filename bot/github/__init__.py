@@ -1,11 +1,25 @@
-"""The client for GitHub. PyGithub makes every request; this room adds clock, limits and error types
-(`connection`, `place`), creates and renews tokens (`credentials`), and offers the lab's operations
-(`lists`, `branches`, `words`). Nothing else imports PyGithub."""
+"""The client for GitHub. PyGithub makes every request; this room judges the answers (`answers`),
+adds clock, limits and what was read before (`connection`, `reads`, `place`), creates and renews
+tokens (`credentials`), and offers the lab's operations (`lists`, `branches`, `trees`, `words`).
+Nothing else imports PyGithub."""
 
-from bot.github.connection import Bearer, Forbidden, Gone, Later, Line, Refused, Unusable
+from bot.github.answers import (
+    Forbidden,
+    Gone,
+    Later,
+    Limited,
+    Refused,
+    RefusedForNow,
+    Unanswered,
+    Unauthorized,
+    Unusable,
+)
+from bot.github.connection import Bearer, Line
 from bot.github.credentials import AppAuth
 from bot.github.lists import Attempt
-from bot.github.words import Entry, GitHub, Made
+from bot.github.trees import Entry
+from bot.github.words import GitHub, Made
 
 __all__ = ["AppAuth", "Attempt", "Bearer", "Entry", "Forbidden", "GitHub", "Gone"]
-__all__ += ["Later", "Line", "Made", "Refused", "Unusable"]
+__all__ += ["Later", "Limited", "Line", "Made", "Refused", "RefusedForNow", "Unanswered"]
+__all__ += ["Unauthorized", "Unusable"]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from github.ContentFile import ContentFile
 from github.GithubObject import NotSet, Opt
 
-from bot.github.connection import Gone
+from bot.github.answers import Gone
 from bot.github.lists import Lists
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from bot.github import Entry, GitHub
+from bot.github import Entry, GitHub, Refused
 from bot.github.branches import blob_id
 
 MAX_FILES = 200  # fetched per commit
@@ -33,13 +33,23 @@ class Tree(dict[str, Entry]):
         """List the folder; "" is the whole tree. Raises `bot.github.Later` and `Refused`."""
         self.folder = folder
         within = f"{folder}/" if folder else ""
-        self._github = github
+        self._github, self._commit = github, commit
         self._fetched: dict[str, bytes] = {}
-        super().__init__(
-            (entry.path.removeprefix(within), entry)
-            for entry in github.tree(commit)
-            if entry.path.startswith(within)
-        )
+        try:
+            listed = github.tree(commit, folder)
+        except Refused:
+            if folder:
+                raise
+            listed = []  # of a whole repository that is too large; see `__missing__`
+        super().__init__((entry.path.removeprefix(within), entry) for entry in listed)
+
+    def __missing__(self, name: str) -> Entry:
+        """A file of a repository that cannot be listed at once."""
+        folder = "" if self.folder else name.rpartition("/")[0]
+        for entry in self._github.tree(self._commit, folder) if folder else ():
+            if entry.path == name:
+                return entry
+        raise KeyError(name)
 
     def check(self) -> None:
         """Raises Unfit unless everything in the folder is a regular file with a plain name."""

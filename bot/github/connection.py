@@ -1,17 +1,18 @@
-"""PyGithub's requests with GitHub's clock, its limits, and four types of failure.
-
-`Gone` and `Refused` are final. After `Later`, which is not, nobody knows whether a write took
-effect. After `Forbidden`, which may last until somebody gives a permission, it has not.
+"""PyGithub's requests with GitHub's clock, its limits, and the errors of `bot.github.answers`.
 
 By itself PyGithub repeats a request at the target of a 301, and sleeps on a 202. But others must
 not decide where a write goes, and other requests must not wait meanwhile. So each answer is checked
 before PyGithub sees it, and unusual answers are raised here.
+
+A read whose answer was lost is sent again at once, and asks only for what has changed (`reads`). A
+write is never repeated here. While GitHub does not answer at all, one request each ten seconds
+tries whether it does.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -30,64 +31,37 @@ from github.Requester import (
     RequestsResponse,
 )
 
+from bot.github.answers import (
+    RETRY,
+    Forbidden,
+    Later,
+    Limited,
+    Moved,
+    Refused,
+    TimedOut,
+    Unanswered,
+    Unauthorized,
+    Unusable,
+    judge,
+)
+from bot.github.reads import Reads
 from runner.lib import addresses
 
 API = "https://api.github.com"
 PAGE = 100
 TIMEOUT = 20  # seconds for one request
-RETRY = timedelta(seconds=10)
-SLOW_DOWN = timedelta(seconds=60)  # for rate limits without a duration
+READ_TRIES = 3  # for a read whose answer is lost; without a pause, because others wait
+OUTAGE = 15.0  # seconds without an answer; then one request each RETRY is enough
+MAX_LIMIT = timedelta(minutes=15)  # a limit without a duration grows up to here
+RENEW_EVERY = 600.0  # seconds between two new tokens because of a 403
 MOVED = (301, 302, 307, 308)
-# Messages of a 403 that no permission would change.
-FINAL = ("locked", "must authenticate via a GitHub App", "Invalid app_id")
 
 # Below INFO, PyGithub logs answers with tokens; its own handler redacts and escapes nothing.
 logging.getLogger("github").setLevel(logging.INFO)
 logging.getLogger("github").handlers.clear()
 _injecting = threading.Lock()
+log = logging.getLogger("regatta.github")
 C = TypeVar("C", HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass)
-
-
-class Later(Exception):
-    """GitHub did not answer, failed, or told us to wait. The outcome is unknown."""
-
-    def __init__(self, message: str, wait: timedelta = RETRY) -> None:
-        super().__init__(message)
-        self.wait = wait  # before a retry makes sense
-
-
-class Unusable(Later):
-    """An address or a key is none, and only an operator can correct it; nothing was asked."""
-
-
-class Refused(Exception):
-    """GitHub refused for good (a 4xx); the message is GitHub's."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"{status}: {message}")
-        self.status = status
-
-
-class Gone(Refused):
-    """The subject of the request does not exist (404, 410)."""
-
-
-class Forbidden(Later):
-    """Only this request is not permitted (a 403 that is no limit); nothing took effect. An operator
-    may fix that."""
-
-
-class Unauthorized(Later):
-    """The token is not valid, or no longer (401); nothing took effect."""
-
-
-class Moved(Later):
-    """The subject of the request has another address now; nothing took effect."""
-
-    def __init__(self, path: str | None) -> None:
-        where = f"to {path}" if path else "out of GitHub's API, as that of a proxy may"
-        super().__init__(f"the answer leads {where}")
-        self.path = path  # below the API's URL; None if it is outside
 
 
 class Bearer(Auth):
@@ -123,7 +97,12 @@ class Line(Requester):
         self._bearer = auth
         self._monotonic = monotonic
         self._date: tuple[datetime, float] | None = None
-        self._quiet_until = float("-inf")  # GitHub told us not to ask before then
+        self._quiet_until = float("-inf")  # nothing is sent before then
+        self._limits = 0  # in a row, between two writes that succeeded
+        self._reads = Reads()
+        self._silent: dict[bool, float] = {}  # since when reads, and writes (True), have no answer
+        self._renewed_at = float("-inf")  # the last time because of a 403
+        self.recoveries = 0  # how many outages have ended
         if not addresses.is_http(api):
             raise Unusable(f"{api} is no address of GitHub's API")
 
@@ -171,6 +150,11 @@ class Line(Requester):
         """PyGithub's repository with this name; sends no request."""
         return Repository(self, url=f"/repos/{name}")
 
+    @property
+    def is_away(self) -> bool:
+        """Whether GitHub has answered no read for a while."""
+        return self._monotonic() - self._silent.get(False, float("inf")) >= OUTAGE
+
     def requestJsonAndCheck(
         self, verb: str, url: str, *rest: Any, **more: Any
     ) -> tuple[dict[str, Any], Any]:
@@ -179,68 +163,104 @@ class Line(Requester):
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             raise Moved(None)
         try:
-            return super().requestJsonAndCheck(verb, url, *rest, **more)
-        except Unauthorized:
-            if self._bearer is None or self._bearer.renew is None:
+            return self._repeated(verb, url, *rest, **more)
+        except (Unauthorized, Forbidden) as error:
+            if not self.renew(needed=isinstance(error, Unauthorized)):
                 raise
-            self._bearer.renew(self._bearer.last)
-        return super().requestJsonAndCheck(verb, url, *rest, **more)
+        return self._repeated(verb, url, *rest, **more)
+
+    def renew(self, *, needed: bool = True) -> bool:
+        """Drop the token, because another one may be valid: it was refused (`needed`), or it may
+        lack a permission that was given since, or be of an installation that is no more. False: no
+        other one is tried now."""
+        if self._bearer is None or self._bearer.renew is None:
+            return False
+        if not needed:
+            if self._monotonic() - self._renewed_at < RENEW_EVERY:
+                return False
+            self._renewed_at = self._monotonic()
+        self._bearer.renew(self._bearer.last)
+        return True
+
+    def _repeated(self, verb: str, url: str, *rest: Any, **more: Any) -> tuple[dict[str, Any], Any]:
+        for left in reversed(range(READ_TRIES if verb == "GET" else 1)):
+            try:
+                return super().requestJsonAndCheck(verb, url, *rest, **more)
+            except Unanswered as error:
+                if not left or self.is_away or isinstance(error, TimedOut):
+                    raise
+        raise AssertionError("a request is sent at least once")
 
     def _exchange(self, on: C, send: Callable[[], RequestsResponse]) -> RequestsResponse:
         """Send one request, once."""
-        quiet = self._quiet_until - self._monotonic()
-        if quiet > 0:
-            raise Later("GitHub asked us to wait", timedelta(seconds=quiet))
         about = f"{on.verb} {urlsplit(on.url).path}"
         on.headers.setdefault("Accept", mediaType)
+        known = self._reads.known(on.verb, on.url)
+        if known and known.lasts:
+            return known.answer()
+        if known:
+            on.headers["If-None-Match"] = known.etag
+        quiet = self._quiet_until - self._monotonic()
+        if quiet > 0:
+            why = "GitHub does not answer" if self.is_away else "GitHub asked us to wait"
+            raise Limited(f"{about}: {why}", timedelta(seconds=quiet))
+        try:
+            answered = self._sent(on, send, about)
+        except Unanswered:
+            self._silent.setdefault(on.verb != "GET", self._monotonic())
+            if self.is_away:
+                self._quiet_until = self._monotonic() + RETRY.total_seconds()
+            raise
+        except Limited as error:
+            self._limits += 1
+            error.wait = min(error.wait * 2 ** min(self._limits - 1, 4), max(error.wait, MAX_LIMIT))
+            self._quiet_until = self._monotonic() + error.wait.total_seconds()
+            raise
+        if answered.status == 304 and known:
+            return known.answer(answered.response)
+        return self._reads.keep(on.verb, on.url, answered)
+
+    def _sent(self, on: C, send: Callable[[], RequestsResponse], about: str) -> RequestsResponse:
         try:
             answered = send()
-        except (requests.RequestException, OSError) as error:
+        except requests.Timeout as error:
             # `from None`: the message of requests about a header may contain the token.
-            raise Later(f"{about}: {type(error).__name__}") from None
+            raise TimedOut(f"{about}: {type(error).__name__}") from None
+        except (requests.RequestException, OSError) as error:
+            raise Unanswered(f"{about}: {type(error).__name__}") from None
         answer = answered.response
         with suppress(ValueError, TypeError):  # no date, or an invalid one
             date = parsedate_to_datetime(answer.headers.get("date", ""))
             self._date = (date, self._monotonic())
+        if answer.status_code < 500:
+            self._heard(on.verb != "GET", answer.status_code < 400)
         if answer.status_code in MOVED:
             at, location = f"{self.base_url}/", answer.headers.get("location", "")
             raise Moved(location[len(at) - 1 :] if location.startswith(at) else None)
         if answer.status_code >= 400:
-            raise self._sorted(answer)
+            raise self._judged(answer, about)
         if answer.status_code == 202 and on.verb == "GET":
             raise Later(f"{about}: it is not computed yet")
+        if answer.status_code in (204, 304) or on.verb == "DELETE":
+            return answered
         with suppress(ValueError):  # a truncated body
-            if answer.status_code == 204 or on.verb == "DELETE" or answer.json() is not None:
+            if answer.json() is not None:
                 return answered
-        raise Later(f"{about}: the answer cannot be read")
+        raise Unanswered(f"{about}: the answer cannot be read")
 
-    def _sorted(self, answer: requests.Response) -> Exception:
+    def _heard(self, writes: bool, succeeded: bool) -> None:
+        """GitHub has answered a read, or a write."""
+        silent = self._silent.pop(writes, None)
+        if silent is not None and self._monotonic() - silent >= OUTAGE:
+            self.recoveries += 1
+            log.info("GitHub answers %s again", "writes" if writes else "reads")
+        if writes and succeeded:
+            self._limits = 0
+
+    def _judged(self, answer: requests.Response, about: str) -> Later | Refused:
         try:
-            data = answer.json()
+            body = answer.json()
         except ValueError:
-            data = answer.text
-        message = str(data.get("message", data) if isinstance(data, dict) else data)[:300]
-        status = answer.status_code
-        if status in (404, 410):
-            return Gone(status, message)
-        if status == 401:
-            return Unauthorized(f"{status}: {message}")
-        if status == 403 and any(words in message for words in FINAL):
-            return Refused(status, message)
-        if status in (403, 429) and (wait := self._limited(answer.headers, message)):
-            self._quiet_until = self._monotonic() + wait.total_seconds()
-            return Later(f"{status}: {message}", wait)
-        if status == 403:
-            return Forbidden(f"{status}: {message}", SLOW_DOWN)
-        if status == 429 or status >= 500:
-            return Later(f"{status}: {message}")
-        return Refused(status, message)
-
-    def _limited(self, headers: Mapping[str, str], message: str) -> timedelta | None:
-        """How long a rate limit asks us to wait; None if it is no rate limit."""
-        if (after := headers.get("retry-after", "")).isdigit():
-            return timedelta(seconds=int(after))
-        reset = headers.get("x-ratelimit-reset", "")
-        if headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
-            return max(datetime.fromtimestamp(int(reset), UTC) - self.now(), RETRY)
-        return SLOW_DOWN if "rate limit" in message else None
+            body = answer.text
+        now = self.now() if self.answered else datetime.now(UTC)
+        return judge(answer.status_code, answer.headers, body, now, about)

@@ -15,7 +15,8 @@ from typing import Any
 
 import jwt
 
-from bot.github.connection import API, Bearer, Later, Line, Moved, Refused, Unauthorized, Unusable
+from bot.github.answers import Later, Moved, Refused, Unauthorized, Unusable
+from bot.github.connection import API, Bearer, Line
 from runner.lib import redact
 
 LIFE = timedelta(minutes=9)  # of a JWT; GitHub takes ten minutes at most

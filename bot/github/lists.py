@@ -11,7 +11,8 @@ from github.NamedUser import NamedUser
 from github.Organization import Organization
 from github.PaginatedList import PaginatedList
 
-from bot.github.connection import Line, Refused
+from bot.github.answers import Refused
+from bot.github.connection import Line
 from bot.github.credentials import AppAuth
 from bot.github.place import Base
 from runner.schema.record import Person

@@ -3,12 +3,14 @@
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from github.Repository import Repository
 
-from bot.github.connection import API, Bearer, Gone, Later, Line, Moved
+from bot.github.answers import Gone, Later, Moved, Refused
+from bot.github.connection import API, Bearer, Line
 from runner.lib import fault_points
 
 NAMED = re.compile(r"^/repos/[^/]+/[^/?]+")  # the repository in a URL path
@@ -53,6 +55,7 @@ class Place(Line):
             return send(verb, self._here(url), *rest, **more)
         except Gone as gone:
             if self.id is not None and whole:
+                self.renew(needed=False)
                 raise Later(f"the repository {self.name} cannot be seen: {gone}") from gone
             if self.id is not None:
                 self.look()
@@ -120,6 +123,19 @@ class Base:
     def now(self) -> datetime:
         """GitHub's time: its last answer's `Date` plus the time since."""
         return self._line.now()
+
+    def renew(self) -> None:
+        """The next request has another token, if the bot is an App: this one may be of an
+        installation that is no more."""
+        self._line.renew()
+
+    def outages(self) -> tuple[bool, int]:
+        """Whether GitHub does not answer, which is tried now; and how many such times have
+        ended."""
+        if self._line.is_away:
+            with suppress(Later, Refused):
+                self._line.look()
+        return self._line.is_away, self._line.recoveries
 
     def _write(self, name: str, verb: str, path: str, body: Any = None) -> Any:
         """Every write goes through here. Raises what `Line` does; after Later, the outcome is

@@ -6,16 +6,18 @@ took effect.
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from github.GithubException import GithubException
+from github.GithubException import GithubException, UnknownObjectException
 
-from bot.github.branches import Branches
-from bot.github.connection import PAGE, Forbidden, Gone, Refused
+from bot.github.answers import Gone, Refused, RefusedForNow, Unanswered
+from bot.github.connection import PAGE
 from bot.github.lists import person
+from bot.github.trees import Trees
 from bot.model.actions import Button
 from bot.model.contributions import merged
 from bot.model.policy_file import OLD_PATH, PATH
@@ -23,7 +25,6 @@ from bot.model.thread import Commit, Contributions, Issue, Pull, Push, Review
 from runner.schema import lab_config
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
-MAX_COMPARED = 300  # files that GitHub lists for a comparison
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,7 @@ class Made:
     at: datetime
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A file in a commit's tree."""
-
-    path: str
-    mode: str
-    sha: str
-    size: int
-
-
-class GitHub(Branches):
+class GitHub(Trees):
     """One repository, as the lab's bot uses it."""
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
@@ -60,6 +51,7 @@ class GitHub(Branches):
             body=found.body or "",
             author=person(found.user),
             open=found.state == "open",
+            updated=found.updated_at,
         )
 
     def pull(self, number: int) -> Pull | None:
@@ -79,6 +71,7 @@ class GitHub(Branches):
             merged=bool(found.merged),
             to_default=found.base.ref == lab.default_branch,
             author=person(found.user),
+            updated=found.updated_at,
         )
 
     def reviews(self, number: int) -> list[Review]:
@@ -109,8 +102,10 @@ class GitHub(Branches):
         say)."""
         try:
             _, answer = self._line.graphql_query(EDITED, {"id": review.node})
-        except (Refused, Forbidden, GithubException):
+        except (Refused, RefusedForNow, UnknownObjectException):
             return False
+        except GithubException as error:  # a 200 with `errors`, such as a timeout of GitHub's
+            raise Unanswered(f"GraphQL: {error.data}"[:300]) from None
         node = (answer.get("data") or {}).get("node") or {}
         return "lastEditedAt" in node and node["lastEditedAt"] is None
 
@@ -186,31 +181,11 @@ class GitHub(Branches):
         return found
 
     def role(self, login: str) -> str:
-        """`role_name` of a person in the repository now; "none" for a stranger."""
+        """`role_name` of a person in the repository now; "" if GitHub knows nobody of that name."""
         try:
             return self._there.get_collaborator_role_name(login)
         except Gone:
-            return "none"
-
-    def changed(self, base: str, head: str) -> list[str]:
-        """The files that `head` changed since it left `base`. Raises Refused if they are more than
-        GitHub lists, because the others are unknown."""
-        # PyGithub would also request a page of the commits.
-        files = self._line.get(f"/repos/{self.name}/compare/{base}...{head}")["files"]
-        if len(files) >= MAX_COMPARED:
-            raise Refused(413, f"it changes {MAX_COMPARED} files or more")
-        return [file["filename"] for file in files if file["status"] != "removed"]
-
-    def tree(self, commit: str) -> list[Entry]:
-        """Every file of a commit's tree."""
-        found = self._there.get_git_tree(commit, recursive=True)
-        if found.truncated:
-            raise Refused(413, "the repository's tree is too large to be listed at once")
-        return [
-            Entry(entry.path, entry.mode, entry.sha, entry.size or 0)
-            for entry in found.tree
-            if entry.type != "tree"
-        ]
+            return ""
 
     def blob(self, sha: str) -> bytes:
         """The bytes of a blob."""
@@ -261,9 +236,15 @@ class GitHub(Branches):
         path = f"/issues/comments/{comment}/reactions"
         self._write("react", "POST", path, {"content": content})
 
-    def set_labels(self, number: int, names: list[str]) -> None:
-        """Set exactly these labels."""
-        self._write("set_labels", "PUT", f"/issues/{number}/labels", {"labels": names})
+    def add_label(self, number: int, name: str) -> list[str]:
+        """Add a label; the others stay. Returns the names of all that the issue has now."""
+        path = f"/issues/{number}/labels"
+        return [one["name"] for one in self._write("add_label", "POST", path, {"labels": [name]})]
+
+    def remove_label(self, number: int, name: str) -> None:
+        """Take a label away, unless somebody else has done so."""
+        with suppress(Gone):
+            self._write("remove_label", "DELETE", f"/issues/{number}/labels/{quote(name)}")
 
     def create_check(
         self,

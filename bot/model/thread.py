@@ -67,6 +67,7 @@ class Issue:
     body: str
     author: Person
     open: bool
+    updated: datetime | None = None  # GitHub's `updated_at`
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Pull:
     merged: bool = False
     to_default: bool = False  # its base is the default branch
     author: Person | None = None
+    updated: datetime | None = None  # GitHub's `updated_at`
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,8 @@ class Thread:
     is_pull: bool
     site: Site | None = None  # the lab's pages; None: their address is unknown
     news: bool = False  # whether a delivery is pending
+    heard: datetime | None = None  # when the newest pending delivery happened
+    unposted: Mapping[Key, str] = field(default_factory=dict)  # and why GitHub did not take it
     messages: tuple[Message, ...] = ()
     pushes: tuple[Push, ...] = ()  # all known ones, oldest first
     restored: datetime | None = None  # when lost records were noticed; older commands are void

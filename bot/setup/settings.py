@@ -18,8 +18,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from bot.github import AppAuth, Bearer, Forbidden, Line, Refused
-from bot.github.connection import API, Moved, Unauthorized
+from bot.github import AppAuth, Bearer, Line, Refused, RefusedForNow, Unauthorized
+from bot.github.answers import Moved
+from bot.github.connection import API
 from runner.isolation import bubblewrap
 from runner.schema.record import Isolated
 
@@ -173,7 +174,7 @@ class Settings(BaseSettings):
             return self.bot
         try:
             return str(Line(self.github_api, Bearer(credentials)).get("/user")["login"])
-        except (Refused, Moved, Unauthorized, Forbidden, KeyError, TypeError) as error:
+        except (Refused, Moved, Unauthorized, RefusedForNow, KeyError, TypeError) as error:
             raise Unset(
                 f"GitHub does not tell whose {TOKEN} is ({error}). Let REGATTA_BOT say the login "
                 "that it speaks with."
