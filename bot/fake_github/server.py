@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from bot.fake_github.pages import pages_files, pages_write, views
 from bot.fake_github.rest import api, api_graphql
 from bot.fake_github.rest.requests import Hub, Sent, answer_errors
+from bot.fake_github.world.climate import CLIMATES
 from bot.fake_github.world.errors import Refused
 from bot.fake_github.world.faults import Fault
 from bot.fake_github.world.gate import API, Gate
@@ -53,6 +54,15 @@ def move_clock(hub: Hub, sent: Sent) -> dict[str, str]:
         return {"now": stamp(hub.world.clock.advance(float(sent.get("advance", 0))))}
     except (TypeError, ValueError) as error:
         raise Refused(422, str(error)) from None
+
+
+@switches.post("/climate")
+def set_climate(hub: Hub, sent: Sent) -> dict[str, str]:
+    name = str(sent.get("name", "worst"))
+    if name not in CLIMATES:
+        raise Refused(422, f"there is no climate {name}; there are {', '.join(CLIMATES)}")
+    hub.set_climate(name, int(sent.get("seed", 1)))
+    return {"set": name}
 
 
 @switches.post("/faults")

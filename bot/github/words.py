@@ -196,10 +196,6 @@ class GitHub(Trees):
         found = self._content(path)
         return base64.b64decode(found.content) if found else None
 
-    def labels(self, number: int) -> list[str]:
-        """The names of an issue's labels."""
-        return [label.name for label in self._there.get_issue(number).get_labels()]
-
     def my_comments(self, number: int, ending: str, login: str | None = None) -> list[Made]:
         """The comments of the bot, or of that `login`, on a thread that end with the marker
         `ending`, oldest first."""

@@ -126,7 +126,6 @@ class GitHubsExamples:
             ("PATCH", r"/git/refs/heads/[\w-]+", (200, {"object": {"sha": head}})),
             ("GET", r"/git/trees/\w+", (200, {"sha": head, "tree": [file], "truncated": False})),
             ("GET", r"/git/blobs/\w+", (200, {"sha": sha} | content)),
-            ("GET", r"/issues/\d+/labels", (200, [self.label])),
             ("GET", r"/issues/\d+/comments", (200, [self.comment])),
             (
                 "GET",
@@ -135,7 +134,8 @@ class GitHubsExamples:
             ),
             ("GET", "/issues/comments", (200, [self.comment])),
             ("GET", "/issues", (200, [self.issue])),
-            ("PUT", r"/issues/\d+/labels", (200, [self.label])),
+            ("POST", r"/issues/\d+/labels", (200, [self.label])),
+            ("DELETE", r"/issues/\d+/labels/.+", (200, [self.label])),
             ("POST", r"/issues/\d+/comments", (201, said)),
             ("PATCH", r"/issues/comments/\d+", (200, said)),
             ("DELETE", r"/issues/comments/\d+", (204, None)),

@@ -49,7 +49,6 @@ def reading(github: GitHub, subject: Subject) -> Iterator[Step]:
     tree = github.tree(pull.head)
     yield "tree", lambda: tree
     yield "blob", lambda: github.blob(tree[0].sha)
-    yield "labels", lambda: github.labels(issue)
     yield "my comments", lambda: github.my_comments(issue, "<!-- regatta: sealed -->")
     yield "my checks", lambda: github.my_checks(pull.head, "regatta / plan", "1.check")
     yield "comments since", lambda: list(github.comments_since(since))
@@ -61,9 +60,8 @@ def writing(github: GitHub, subject: Subject) -> Iterator[Step]:
     """Every write. What can be undone is undone."""
     pull = github.pull(subject.pull)
     assert pull is not None
-    labels = github.labels(subject.issue)
-    yield "labels", lambda: github.set_labels(subject.issue, [*labels, "experiment: wishlist"])
-    yield "labels as before", lambda: github.set_labels(subject.issue, labels)
+    yield "label", lambda: github.add_label(subject.issue, "experiment: wishlist")
+    yield "label removed", lambda: github.remove_label(subject.issue, "experiment: wishlist")
     made = github.create_comment(subject.issue, "A comment of a recording. <!-- regatta: x -->")
     yield "comment", lambda: made
     yield "edit", lambda: github.edit_comment(made.id, "Edited. <!-- regatta: x -->")

@@ -31,7 +31,7 @@ from tests.github.operations import TAPES, Subject, play
 HERE = Path(__file__).parent / "cassettes"
 API = "https://api.github.com"
 STRICTLY = ("method", "scheme", "host", "port", "path", "query", "body")
-KEPT = ("content-type", "date", "link", "location")  # headers of an answer
+KEPT = ("content-type", "date", "etag", "link", "location")  # headers of an answer
 
 
 def subject() -> Subject:

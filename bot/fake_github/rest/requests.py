@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def sandbox_asked(request: Request) -> Sandbox:
-    found: Sandbox = request.app.state.sandbox
+    found: Sandbox = request.scope.get("past") or request.app.state.sandbox
     return found
 
 

@@ -50,6 +50,9 @@ class Actions:
             "sender": shapes.user(self.world, sender),
             "installation": {"id": self.world.installation_id, "node_id": "MDIzOkluc3RhbGw="},
         }
+        thread = payload.get("issue") or payload.get("pull_request")
+        if self.world.history and thread:
+            self.world.history.note(thread["number"])
         self.webhooks.emit(event, payload | common)
 
     # Users and permissions

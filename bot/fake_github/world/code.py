@@ -82,6 +82,8 @@ class Code(Threads):
 
     def _pushed(self, user: User, ref: str, before: str | None, after: str) -> None:
         """Send the webhook of a push, and move the open pull requests of that branch."""
+        if self.world.history:
+            self.world.history.note_push(ref, before)
         self.emit("push", user, **shapes_code.push(self.world, user, ref, before or ZERO, after))
         self.move_heads(user, self.world.repository_id, ref.removeprefix("refs/heads/"), after)
 

@@ -85,5 +85,5 @@ def _forked(main: World, owner: User) -> World:
     for branch, sha in main.git.branches().items():
         git.set_ref(f"refs/heads/{branch}", sha)
     own: dict[str, Any] = {name: {} for name in ("labels", "issues", "comments", "checks", "forks")}
-    at, id = main.clock.now(), main.new_id()
+    at, id, own["history"] = main.clock.now(), main.new_id(), None
     return replace(main, owner=owner, git=git, created_at=at, repository_id=id, parent=main, **own)

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bot.fake_github.world.errors import Refused
 from bot.fake_github.world.faults import Fault
 from bot.fake_github.world.state import Clock
 
@@ -92,7 +93,8 @@ class Gate:
         self._coming = asyncio.Lock()
 
     async def catch_up(self) -> None:
-        """Apply delayed effects that are due."""
+        """Apply delayed effects and make late deliveries that are due."""
+        self._sandbox.webhooks.catch_up()
         async with self._coming:
             now = self._sandbox.world.clock.now()
             due = [each for each in self._to_come if each[0] <= now]
@@ -124,10 +126,18 @@ class Gate:
         method, path = request.method, request.scope["path"].removeprefix(API)
         await self.catch_up()
         token = request.headers.get("authorization", "")
+        climate, scope = self._sandbox.climate, request.scope
         fault = self._sandbox.faults.take(method, path)
+        fault = fault or (climate.fault(method, path) if climate else None)
         if fault is None:
-            answer = self._sandbox.rates.refusal(token, method)
-            answer = answer or await self._answer(request.scope, request.receive)
+            body = await request.body()
+            past = climate.past(method, path, body) if climate else None
+            if isinstance(past, Refused):
+                answer = Response(json.dumps(past.as_json()), past.status, JSON)
+            else:
+                scope = {**scope, "past": self._sandbox.in_the_past(past)} if past else scope
+                refusal = self._sandbox.rates.refusal(token, method)
+                answer = refusal or await self._answer(scope, _again(body))
         else:
             answer = await self._faulty(request, fault)
         if answer.status_code == 200 and method == "GET":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from bot.fake_github.world.climate import Climate
 from bot.fake_github.world.faults import Faults
 from bot.fake_github.world.gate import Logged, Rates
 from bot.fake_github.world.git import Git
@@ -32,6 +34,7 @@ class Sandbox(Owners):
         self.faults = Faults()
         self.requests: deque[Logged] = deque(maxlen=10_000)
         self.rates = Rates(world.clock)
+        self.climate: Climate | None = None
 
     @property
     def url(self) -> str:
@@ -41,6 +44,18 @@ class Sandbox(Owners):
         """Set the server's URL, which all links use from now on."""
         for world in (self.world, *self.world.forks.values()):
             world.url = url
+
+    def set_climate(self, name: str, seed: int) -> Climate:
+        """From now on GitHub is as `bot.fake_github.world.climate` describes it."""
+        self.climate = climate = Climate(self.world, name, seed)
+        self.webhooks.fate, self.rates.bite = climate.fate, True
+        return climate
+
+    def in_the_past(self, world: World) -> Sandbox:
+        """The same, to read what a replica shows that lags behind."""
+        past = copy.copy(self)
+        past.world = world
+        return past
 
     def set_role(self, login: str, role: Role | None) -> None:
         """Change a user's role; None makes them a stranger."""

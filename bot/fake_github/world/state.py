@@ -13,11 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from bot.fake_github.world.git import Git
+
+if TYPE_CHECKING:
+    from bot.fake_github.world.history import History
 
 Role = str  # "admin", "maintain", "write", "triage", "read"; None is a stranger
 RANKS: Mapping[Role | None, int] = {
@@ -255,6 +258,7 @@ class World:
     suspended_at: datetime | None = None  # the App's installation
     app_key: str | None = None  # the App's public key, PEM; None: there is no App
     issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → when they expire
+    history: History | None = None  # the last seconds, where replicas lag
 
     def open_pulls(self) -> Iterator[tuple[Issue, Pull]]:
         for issue in list(self.issues.values()):

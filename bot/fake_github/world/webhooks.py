@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,8 @@ class Webhooks:
     ) -> None:
         self.deliveries: list[Delivery] = []
         self.attempts: list[Attempt] = []  # oldest first
+        self.fate: Callable[[str], list[float]] = lambda _: [0.0]  # when an event is delivered
+        self.late: list[tuple[datetime, Delivery]] = []  # and when they will be
         self._now = now
         self._secret = secret
         self._waiting: collections.deque[Delivery] = collections.deque()
@@ -90,11 +92,22 @@ class Webhooks:
             return
         try:
             while self._waiting:
-                self._send(self._waiting.popleft())
+                delivery = self._waiting.popleft()
+                for seconds in self.fate(delivery.event):
+                    self.late.append((self._now() + timedelta(seconds=seconds), delivery))
+                self.catch_up()
         finally:
             self._sending.release()
         if self._waiting:  # queued between the last look and the release
             self.flush()
+
+    def catch_up(self) -> None:
+        """Make the late deliveries that are due."""
+        now = self._now()
+        due = [each for each in self.late if each[0] <= now]
+        for each in due:
+            self.late.remove(each)
+            self._send(each[1])
 
     def redeliver(self, delivery: Delivery) -> None:
         """Send the same body under the same id again, as GitHub's button does."""

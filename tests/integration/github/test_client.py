@@ -6,7 +6,7 @@ import pygit2
 import pytest
 
 from bot.fake_github.server import Sandbox
-from bot.github import GitHub, Refused
+from bot.github import GitHub
 from bot.model.policy_file import OLD_PATH, PATH
 from bot.model.thread import Commit
 from runner.schema.lab_config import FOLDER
@@ -150,14 +150,17 @@ def test_the_labs_files_are_those_of_the_default_branch(github: GitHub, sandbox:
     assert github.lab_files(later) == wanted
 
 
-def test_more_files_than_github_lists_are_refused(github: GitHub, sandbox: Sandbox) -> None:
+def test_more_files_than_github_lists_in_a_comparison_are_found(
+    github: GitHub, sandbox: Sandbox
+) -> None:
     files: dict[str, bytes | None] = {f"notes/{n}.md": b"x" for n in range(299)}
     head = sandbox.commit("ada", "many", files, "Many")
     base = sandbox.world.git.resolve("main") or ""
     assert len(github.changed(base, head)) == 299
-    more = sandbox.commit("ada", "many", {"experiments/hidden/experiment.yaml": b"x"}, "One more")
-    with pytest.raises(Refused, match="300 files or more"):
-        github.changed(base, more)
+    hidden = "experiments/hidden/experiment.yaml"
+    more = sandbox.commit("ada", "many", {hidden: b"x", "README.md": None}, "One more")
+    later = sandbox.commit("grace", "main", {"elsewhere.md": b"x"}, "Meanwhile")
+    assert set(github.changed(later, more)) == {*files, hidden}
 
 
 def test_check_runs_are_found_on_every_page(github: GitHub, sandbox: Sandbox) -> None:

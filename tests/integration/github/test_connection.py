@@ -70,13 +70,13 @@ def test_a_write_whose_answer_is_lost_is_sent_once_and_its_outcome_unknown(
 
 def test_a_token_goes_to_no_host_but_githubs(github: GitHub, sandbox: Sandbox) -> None:
     """Also where an answer names another address, as a list's next page."""
-    headers = {"link": '<http://127.0.0.1:9/api/v3/repos/x/y/issues/1/labels?page=2>; rel="next"'}
-    body = '[{"name": "a", "id": 1}]'
+    headers = {"link": '<http://127.0.0.1:9/api/v3/repos/x/y/issues/1/comments?page=2>; rel="next"'}
+    body = '[{"body": "a", "id": 1, "user": null}]'
     sandbox.faults.add(
-        Fault("status_before", "GET", "/labels$", status=200, headers=headers, body=body)
+        Fault("status_before", "GET", "/comments$", status=200, headers=headers, body=body)
     )
     with pytest.raises(Later, match="leads out of GitHub's API"):
-        github.labels(1)
+        github.my_comments(1, "x")
 
 
 def test_after_a_limit_nothing_is_asked_until_it_is_over(sandbox: Sandbox) -> None:
