@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from bot.controller import catch_up
 from bot.controller.reconciler import Reconciler
+from bot.fake_github.world.climate import Climate
 from bot.fake_github.world.sandbox import Sandbox, make_sandbox
 from bot.fake_github.world.state import Clock
 from bot.github import GitHub
@@ -106,6 +107,7 @@ class Lab:
             clock=self.clock,
             deliver=self.deliver,
         )
+        self.climate: Climate | None = None
         self.sweep_every: timedelta | None = catch_up.EVERY if mode == "actions" else None
         self.records_branch = False  # each commit takes a few git commands of the sandbox's
         self.key: Key | None = None
@@ -151,6 +153,24 @@ class Lab:
             monotonic=self.monotonic,
         )
 
+    def set_climate(self, name: str, seed: int) -> Climate:
+        """GitHub is late, limited and forgetful from the bot's next life on."""
+        self.climate, self.sweep_every = self.sandbox.set_climate(name, seed), catch_up.EVERY
+        self.die()
+        return self.climate
+
+    def _comes_later(self) -> bool:
+        """Let time pass until the next late delivery, or until a sweep after a lost one."""
+        if self.climate is None or self.bot is None:
+            return False
+        if late := self.sandbox.webhooks.late:
+            self.sleep(max((min(at for at, _ in late) - self.clock.now()).total_seconds(), 0))
+            self.sandbox.webhooks.catch_up()
+            return True
+        lost, self.climate.met["lost"] = self.climate.met["lost"], 0
+        self.sleep(catch_up.EVERY.total_seconds() + 60 if lost else 0)
+        return bool(lost)
+
     def die(self) -> None:
         """The process is gone; nothing is cleaned up."""
         self.bot = self.gate = None
@@ -183,6 +203,8 @@ class Lab:
                 self.die()
                 continue
             if wait is None:
+                if self._comes_later():
+                    continue
                 return
             self.sleep(max(wait, 0.01))
         raise AssertionError("the bot does not come to rest")

@@ -73,6 +73,7 @@ def _flat(fact: Any) -> str:
     if isinstance(fact, dict):
         moment = (
             "at",
+            "heard",
             "made_at",
             "seconds",
             "device_seconds",
