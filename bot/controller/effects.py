@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from bot.controller.freshness import is_recent
+from bot.controller.freshness import SHORT_LAG, is_recent
 from bot.controller.write_budget import LONGEST_RETRY
 from bot.github import GitHub, Gone, Later, Limited, Made, Refused, RefusedForNow
 from bot.model.actions import (
@@ -68,6 +68,7 @@ class Actor:
         self._github = github
         self._launcher = launcher
         self._open: dict[str, _Try] = {}  # by the claim's folder
+        self._missing: dict[str, datetime] = {}  # since when the subject of a write is not there
         self.shown: dict[ThreadId, dict[Key, Shown]] = {}
 
     def act(self, thread: Thread, action: Action) -> None:
@@ -126,11 +127,15 @@ class Actor:
         for tried in self._open.values():
             tried.next, tried.wait = min(tried.next, self._github.now()), WATCH
 
-    def unposted(self, id: ThreadId) -> dict[Key, str]:
-        """What GitHub has not taken yet on a thread, and why."""
-        place = f"said/{id}/"
-        tries = self._open.items()
-        return {Key.parse(x.removeprefix(place)): t.why for x, t in tries if t.why and place in x}
+    def unposted(self, id: ThreadId | None = None) -> dict[Key, str]:
+        """What GitHub has refused so far (on a thread, or everywhere), and why."""
+        waiting = {path.rpartition("/"): tried.why for path, tried in self._open.items()}
+        folder = f"said/{id}"
+        return {
+            Key.parse(name): why
+            for (place, _, name), why in waiting.items()
+            if why and (id is None or place == folder)
+        }
 
     def again(self, id: ThreadId) -> timedelta | None:
         """When to call `finish` again; None if nothing is open."""
@@ -322,8 +327,12 @@ class Actor:
     def _refused(self, path: str, error: Refused, since: datetime | None) -> None:
         """GitHub refused it. Raises RefusedForNow if it may only not know the subject yet, which is
         as old as `since`."""
-        if isinstance(error, Gone) and is_recent(since, self._github.now()):
-            raise RefusedForNow(f"{path}: {error}", LOOK_EVERY) from error
+        if isinstance(error, Gone):
+            now = self._github.now()
+            missing = now - self._missing.setdefault(path, now)
+            if is_recent(since, now) or missing < SHORT_LAG:
+                raise RefusedForNow(f"{path}: {error}", LOOK_EVERY) from error
+            del self._missing[path]
         log.warning("%s was refused: %s", path, error)
         self._open.pop(path, None)
         self._create(f"{path}/done", {"note": f"failed: {error}"})
@@ -332,6 +341,15 @@ class Actor:
 def _at(claim: dict[str, Any]) -> datetime | None:
     """When it was claimed; None for old claims."""
     return datetime.fromisoformat(claim["at"]) if "at" in claim else None
+
+
+def claimed_before(store: Store, at: datetime) -> list[str]:
+    """The claims, as paths, that were made before that time and are not on GitHub yet."""
+    names = {entry.name for entry in store.walk("records/said")}
+    claims = [name for name in names if name.endswith("/claim.json")]
+    left = [name for name in claims if name.replace("claim", "done") not in names]
+    made = {name: _at(json.loads(store.peek(name) or b"{}")) for name in left}
+    return sorted(name for name, since in made.items() if since and since < at)
 
 
 def _check_claim(check: Check) -> dict[str, Any]:

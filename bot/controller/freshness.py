@@ -11,6 +11,7 @@ from typing import Any
 from bot.controller.queries import Asked
 from bot.github import Gone, Later
 from bot.inbox.deliveries import Unheard
+from bot.messages.plan_comment import UNSEEN
 from bot.model.questions import Question
 from bot.model.thread import Finding, Issue, Pull, Push, Thread, ThreadId
 
@@ -61,8 +62,7 @@ class Freshness:
             self._check_missing(thread, question, str(gone))
             if question[0] != "finding":
                 raise
-            words = f"GitHub does not show this commit ({gone}). To try again, comment `/plan`."
-            return Finding(None, problems=(words,))
+            return Finding(None, problems=(f"{UNSEEN} this commit ({gone}).",))
         is_removed = any(one.said and one.said.action in REMOVALS for one in deliveries)
         if question[0] in ABOUT_SUBJECTS and not answer and not is_removed:
             self._check_missing(thread, question, "GitHub does not show it")

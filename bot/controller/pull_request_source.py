@@ -15,6 +15,7 @@ from pathlib import Path
 from bot.controller.lab_files import LabFiles
 from bot.github import Entry, GitHub, Gone, Refused
 from bot.github.commit_tree import Tree, Unfit
+from bot.messages.plan_comment import UNSEEN
 from bot.model.thread import Finding
 from runner.execution import aliases, git_source
 from runner.history import forecasts, provenance, results_entries
@@ -58,7 +59,7 @@ class Declared:
         except Gone:  # perhaps GitHub does not show it yet
             raise
         except Refused as error:  # GitHub refuses; a retry would not change that
-            words = f"GitHub does not show what this commit changes ({error})."
+            words = f"{UNSEEN} what this commit changes ({error})."
             return Finding(None, problems=(words,))
         except UNREADABLE as error:
             # It must not block its thread forever.

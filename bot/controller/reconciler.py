@@ -85,7 +85,8 @@ class Reconciler:
         turns = Turns(store, cluster) if cluster else None
         leases = LeaseWatch(store, monotonic)
         self._observer = Observer(store, github, ray, leases, turns, site, isolation)
-        self._asked = Freshness(Asked(store, github, turns, entries))
+        self._asked = Asked(store, github, turns, entries)
+        self._freshness = Freshness(self._asked)
         self._outages = 0  # that were noticed to have ended
         self._actor = Actor(store, github, ray)
         self._pace = Pace()
@@ -141,6 +142,7 @@ class Reconciler:
             self._added = False
             self._on_records()
             self._witness.look()
+        metrics.UNPOSTED.set(len(self._actor.unposted()))
         copies = self._witness.work(self._monotonic())
         with self._woken:
             metrics.WAITING.set(len(self._due))
@@ -335,13 +337,13 @@ class Reconciler:
             thread = replace(thread, unposted=self._actor.unposted(id))
             due = decide(thread, self._recorded, postponed)
             if not due.questions:
-                self._asked.decided(id)
+                self._freshness.decided(id)
                 return thread, deliveries, due
             with logs.about(deliveries=[one.name for one in deliveries]):
                 for action in due.actions[:MAX_AT_ONCE]:  # 👀
                     self._act(thread, action, postponed)
             for question in due.questions:
-                answers[question] = self._asked.answer(thread, deliveries, question)
+                answers[question] = self._freshness.answer(thread, deliveries, question)
 
     def _carry_on(self, id: ThreadId) -> timedelta | None:
         """Advance the executions, whatever GitHub does. Returns when to come again; None if not

@@ -81,4 +81,11 @@ def help_text(is_pull: bool) -> str:
 def status_of(thread: Thread) -> str:
     """What runs on a thread."""
     site = thread.site
-    return say("status-of", link=site, site=site, executions=thread.executions, plans=thread.plans)
+    return say(
+        "status-of",
+        link=site,
+        site=site,
+        executions=thread.executions,
+        plans=thread.plans,
+        unposted=sorted(thread.unposted.items()),
+    )

@@ -17,6 +17,7 @@ from runner.planning import cost as planning_cost
 from runner.publish import step_summary
 from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord, Standing
 
+UNSEEN = "GitHub does not show"  # begins the problem of what is not the author's mistake
 MAX_DRAWN = 40  # steps of a flow chart
 MAX_LINE = 600  # characters of one line of a step's configuration
 MAX_OWN = 2_000  # likewise of what an arm says to code of its own
@@ -33,7 +34,8 @@ ISOLATED = {
 def plan(record: PlanRecord, repository_url: str | None = None) -> str:
     """What would run at a commit, and how its own code would run; or the problems there."""
     if record.plan is None:
-        return say("plan-problems", lambda most: for_programs.problems(record, most), record=record)
+        data = lambda most: for_programs.problems(record, most)  # noqa: E731
+        return say("plan-problems", data, record=record, unseen=is_unseen(record))
     plan, folder = record.plan, quote(record.plan.experiment)
     arms = arm_settings.settings(plan) if plan.data else {}
     flat = {name: arm_settings.flat(arm) for name, arm in arms.items()}
@@ -67,6 +69,11 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         level=next((one.level for one in record.forecasts.values()), 0.0),
         not_forecast=_not_forecast(record),
     )
+
+
+def is_unseen(record: PlanRecord) -> bool:
+    """Whether there is no plan only because GitHub did not show something."""
+    return record.plan is None and all(words.startswith(UNSEEN) for words in record.problems)
 
 
 def _around(record: PlanRecord, plan: Plan) -> float | None:

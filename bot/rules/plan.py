@@ -37,11 +37,17 @@ def rules(thread: Thread) -> Iterator[Action]:
                 key=check,
                 name=CHECK_NAME,
                 commit=plan.commit,
-                conclusion="success" if plan.plan else "failure",
+                conclusion=_conclusion(plan),
                 title=plan_comment.title(plan),
                 summary=plan_comment.plan(plan, thread.url),
                 buttons=(slash_commands.REPLAN,),
             )
+
+
+def _conclusion(plan: PlanRecord) -> str:
+    if plan_comment.is_unseen(plan):
+        return "neutral"
+    return "success" if plan.plan else "failure"
 
 
 def _plan(thread: Thread) -> Iterator[Action]:

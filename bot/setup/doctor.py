@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import httpx
 
+from bot.controller.effects import claimed_before
 from bot.controller.lab_files import Decided, decided
 from bot.controller.records_branch import BRANCH, waiting
 from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused, app_manifest
@@ -35,6 +36,7 @@ from runner.store.store import Store
 SHORTEST_SECRET = 24  # characters
 LEAST_FREE = 2 << 30  # bytes free on the disk of the store
 LATE = timedelta(hours=1)  # age of records that should be on their branch
+DUE = timedelta(minutes=10)  # until what the bot wants to post should be on GitHub
 MOST_SKEW = 30.0  # seconds; no decision uses the local clock, but logs and tokens do
 DELIVERIES = "30"  # the number of newest ones that are checked
 SETTINGS = "the App's settings on GitHub"
@@ -82,6 +84,7 @@ class Doctor:
             "store": partial(self.store, of.store, "REGATTA_STORE"),
             "jobs' store": of.jobs and partial(self.store, of.jobs, "REGATTA_JOBS"),
             "records' branch": self.records_branch,
+            "posts": self.posts,
             "cluster file": of.cluster and partial(self.cluster, of.cluster),
             "Ray": self.ray,
             "Ray's token": self.ray_asks_for_a_token,
@@ -162,6 +165,15 @@ class Doctor:
         )
         need(not late, words, mend)
         return f"{BRANCH} holds what has ended."
+
+    def posts(self) -> str:
+        """Whether GitHub has taken what the bot wants to post."""
+        late = claimed_before(Store(self.of.store, make=False), datetime.now(UTC) - DUE)
+        threads = ", ".join(sorted({f"#{path.split('/')[3]}" for path in late}))
+        words = f"GitHub has not taken {len(late)} comments or check runs of {threads} yet."
+        mend = "Nothing is lost: the bot tries again. Its log says what GitHub answers."
+        need(not late, words, mend)
+        return "are all on GitHub, or about to be."
 
     def cluster(self, file: Path) -> str:
         """Whether the lab's devices are described."""

@@ -37,6 +37,11 @@ EFFECTS = Counter(
     ["kind"],
     registry=REGISTRY,
 )
+UNPOSTED = Gauge(
+    "regatta_posts_waiting",
+    "Comments and check runs that GitHub has refused so far, and that are tried again.",
+    registry=REGISTRY,
+)
 WAITING = Gauge("regatta_threads_waiting", "Threads that are due now or later.", registry=REGISTRY)
 LEADS = Gauge(
     "regatta_leads", "1 where this process leads, 0 where another does.", registry=REGISTRY

@@ -43,6 +43,8 @@ async def known_token(request: Request, sandbox: Hub) -> User | None:
     ended = world.issued.get(token.strip(), world.clock.now()) < world.clock.now()
     if scheme.lower() not in ("token", "bearer") or user is None or ended:
         raise Refused(401, "Bad credentials")
+    if token.strip() in world.retired and request.method != "GET":
+        raise Refused(403, "Resource not accessible by integration")
     if user is world.bot and world.suspended_at:
         raise Refused(403, "This installation has been suspended")
     return user

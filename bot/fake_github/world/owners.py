@@ -8,6 +8,7 @@ from __future__ import annotations
 from bot.fake_github.world import shapes, shapes_thread
 from bot.fake_github.world.errors import invalid
 from bot.fake_github.world.forks import Forks
+from bot.fake_github.world.state import User
 
 
 class Owners(Forks):
@@ -23,6 +24,23 @@ class Owners(Forks):
             world.old_names.discard(world.full_name.lower())
             changes = {"repository": {"name": {"from": before}}}
             self.emit("repository", world.owner, action="renamed", changes=changes)
+
+    def transfer(self, owner: str) -> None:
+        """Give the repository to another organization, where the App is installed, too: as another
+        installation, so tokens of the first one may not write here any more."""
+        with self.changing():
+            world, before = self.world, self.world.owner
+            world.old_names.add(world.full_name.lower())
+            world.owner = User(world.new_id(), owner, owner, role="admin", type="Organization")
+            world.installation_id += 1
+            world.retired |= {token for token, who in world.tokens.items() if who is world.bot}
+            changes = {"owner": {"from": {"organization": shapes.user(world, before)}}}
+            self.emit("repository", world.owner, action="transferred", changes=changes)
+
+    def vanish(self, login: str) -> None:
+        """A person deletes the account: GitHub's answers have `null` in its place."""
+        with self.changing():
+            self.world.users.pop(login.lower()).vanished = True
 
     def set_private(self, private: bool) -> None:
         """If private, strangers get 404; the installed App does not."""

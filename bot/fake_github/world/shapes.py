@@ -57,7 +57,11 @@ def _avatar(world: World, who: User) -> str:
     return f"{world.url}/_sandbox/avatars/{who.login}.svg"
 
 
+GHOST = User(10137, "ghost", "Deleted user")  # GitHub's, in the place of a deleted account
+
+
 def user(world: World, who: User) -> Json:
+    who = GHOST if who.vanished else who
     page = f"{world.url}/{who.login}"
     if who.type == "Bot":
         page = f"{world.url}/apps/{who.login.removesuffix('[bot]')}"
@@ -75,7 +79,7 @@ def user(world: World, who: User) -> Json:
 
 
 def maybe_user(world: World, who: User | None) -> Json | None:
-    return user(world, who) if who else None
+    return user(world, who) if who and not who.vanished else None
 
 
 def public_user(world: World, who: User) -> Json:

@@ -85,7 +85,8 @@ def git_tree(world: World, sha: str, entries: list[Entry]) -> Json:
     for entry in entries:
         known = {name: value for name, value in asdict(entry).items() if value is not None}
         tree.append(known | _object(world, entry.type, entry.sha))
-    return {**_object(world, "tree", sha), "tree": tree, "truncated": False}
+    most = world.max_tree
+    return {**_object(world, "tree", sha), "tree": tree[:most], "truncated": len(tree) > most}
 
 
 def git_blob(world: World, sha: str) -> Json:

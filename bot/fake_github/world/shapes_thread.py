@@ -51,7 +51,7 @@ def _written(world: World, one: Issue | Comment | Review) -> Json:
     """The fields of everything that a user wrote."""
     stranger = "COLLABORATOR" if one.user.role else "NONE"
     return {
-        "user": shapes.user(world, one.user),
+        "user": shapes.maybe_user(world, one.user),
         "author_association": "OWNER" if one.user is world.owner else stranger,
         "body": one.body,
     }
@@ -144,6 +144,7 @@ def pull_simple(world: World, one: Issue) -> Json:
     return {
         **ids("PullRequest", pull.id),
         **_thread(world, one),
+        "user": shapes.user(world, one.user),
         **urls,
         **{f"{name}_url": url for name, url in related.items()},
         "issue_url": issue,
@@ -213,7 +214,7 @@ def timeline(world: World, one: Issue) -> list[Json]:
     A commit has only its own dates. A pull request lists its current commits."""
     told = [(each.id, _event(world, one, each)) for each in one.events if each.kind != "pushed"]
     for each in one.comments:
-        actor = {"event": "commented", "actor": shapes.user(world, each.user)}
+        actor = {"event": "commented", "actor": shapes.maybe_user(world, each.user)}
         told.append((each.id, comment(world, each) | actor))
     if one.pull:
         for made in one.pull.reviews:
@@ -237,7 +238,7 @@ def _event(world: World, one: Issue, each: Event) -> Json:
         **ids("IssueEvent", each.id),
         **shapes.via_app(world, each.user),
         "url": f"{repo_api(world)}/issues/events/{each.id}",
-        "actor": shapes.user(world, each.user),
+        "actor": shapes.maybe_user(world, each.user),
         "event": each.kind,
         "commit_id": pushed,
         "commit_url": f"{repo_api(world)}/commits/{pushed}" if pushed else None,

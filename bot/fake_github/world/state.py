@@ -74,6 +74,7 @@ class User:
     name: str
     role: Role | None = None
     type: str = "User"  # "User", "Bot" or "Organization"
+    vanished: bool = False  # the account was deleted
 
     @property
     def email(self) -> str:
@@ -258,6 +259,8 @@ class World:
     suspended_at: datetime | None = None  # the App's installation
     app_key: str | None = None  # the App's public key, PEM; None: there is no App
     issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → when they expire
+    retired: set[str] = field(default_factory=set)  # tokens of an installation that is no more
+    max_tree: int = 100_000  # entries of a recursive tree, before it is truncated
     history: History | None = None  # the last seconds, where replicas lag
 
     def open_pulls(self) -> Iterator[tuple[Issue, Pull]]:

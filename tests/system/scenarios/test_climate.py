@@ -1,6 +1,5 @@
 """GitHub is late, limited and forgetful, and a thread ends as it would have without that."""
 
-import random
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.publish import charts
-from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
+from tests.scenarios.lab import EXPERIMENT, TEXT, a_lab, form_body
 from tests.scenarios.visible import visible
 from tests.stub_trainer import StubRay
 from tests.system.scenarios.test_faults import PIXEL
@@ -36,7 +35,8 @@ def tell(climate: str = "", seed: int = 0) -> dict[str, Any]:
                 lab.sandbox.comment(who, 2, body)
                 lab.settle(4000)
             lab.settle(4000)
-            if lab.climate: print(lab.climate.met, lab.clock.now())
+            if lab.climate:
+                print(lab.climate.met, lab.clock.now())
             return visible(lab)
 
 
