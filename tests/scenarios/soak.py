@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from bot.controller import catch_up
+from bot.fake_github.world.climate import CLIMATES
 from runner.lib import fault_points
 from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
@@ -53,8 +54,11 @@ class Killer:
             raise fault_points.Ended(point)
 
 
-def soak(deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY) -> dict[str, Any]:
-    """Soak; figures of it. Raises AssertionError where something is there twice, or not at all."""
+def soak(
+    deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY, climate: str = ""
+) -> dict[str, Any]:
+    """Soak; figures of it. Raises AssertionError where something is there twice, or not at all.
+    In a `climate`, GitHub is late, limited and forgetful until shortly before the end."""
     killer = Killer(seed, kill_every)
     began = time.monotonic()
     with (
@@ -65,12 +69,16 @@ def soak(deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY) -> dict[s
     ):
         lab.sweep_every = catch_up.EVERY
         lab.die()
-        _live(lab, deliveries, random.Random(seed))
+        if climate:
+            lab.set_climate(climate, seed)
+        waits = _live(lab, deliveries, random.Random(seed))
         killer.quiet = True
+        lab.settle(10**6)
         lab.die()  # the next life takes stock
         lab.clock.advance(120)
         lab.settle(10**6)
-        figures = _check(lab)
+        figures = _check(lab) | waits
+        figures |= {"met": dict(lab.climate.met)} if lab.climate else {}
     seconds = time.monotonic() - began
     return figures | {
         "effects": killer.effects,
@@ -79,8 +87,10 @@ def soak(deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY) -> dict[s
     }
 
 
-def _live(lab: Lab, deliveries: int, chance: random.Random) -> None:
+def _live(lab: Lab, deliveries: int, chance: random.Random) -> dict[str, Any]:
+    """What people do. Returns how long, in virtual seconds, they waited for rest."""
     pulls: list[int] = []
+    waits: list[float] = []
     sent = lab.sandbox.webhooks.deliveries
     while len(sent) < deliveries:
         for _ in range(BATCH):
@@ -88,8 +98,16 @@ def _live(lab: Lab, deliveries: int, chance: random.Random) -> None:
             _do_something(lab, pulls, chance)
             if chance.random() < 0.1:
                 lab.sandbox.webhooks.redeliver(chance.choice(sent))
+        began = lab.clock.now()
         lab.settle(10**6)
+        waits.append((lab.clock.now() - began).total_seconds())
         lab.clock.advance(31)
+    ranked = sorted(waits)
+    return {
+        "median_wait": ranked[len(ranked) // 2],
+        "wait_of_95_percent": ranked[len(ranked) * 95 // 100],
+        "longest_wait": ranked[-1],
+    }
 
 
 def _do_something(lab: Lab, pulls: list[int], chance: random.Random) -> None:
@@ -168,4 +186,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--deliveries", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--climate", choices=CLIMATES, default="")
     print(soak(**vars(parser.parse_args())))
