@@ -34,9 +34,6 @@ def tell(climate: str = "", seed: int = 0) -> dict[str, Any]:
                 lab.clock.advance(61)
                 lab.sandbox.comment(who, 2, body)
                 lab.settle(4000)
-            lab.settle(4000)
-            if lab.climate:
-                print(lab.climate.met, lab.clock.now())
             return visible(lab)
 
 
@@ -45,7 +42,10 @@ def undisturbed() -> dict[str, Any]:
     return tell()
 
 
-@pytest.mark.parametrize("seed", range(4))
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_thread_ends_the_same_in_the_worst_climate(
     seed: int, undisturbed: dict[str, Any]
 ) -> None:

@@ -154,14 +154,6 @@ def test_a_person_github_hides_is_not_treated_as_a_stranger(lab: Lab) -> None:
     assert len(lab.trainer.submissions) == 1
 
 
-def test_a_404_in_a_visible_repository_is_final(lab: Lab) -> None:
-    lab.propose()
-    always(lab, "POST", r"/issues/2/comments$", "Not Found", 404)
-    say(lab, "sam", "/help")
-    lab.settle()
-    assert [said for said in lab.records("said").values() if "404" in str(said.get("note", ""))]
-
-
 def test_a_proxys_login_page_is_no_answer_of_githubs(lab: Lab) -> None:
     elsewhere = {"location": "https://portal.example/login"}
     fault = Fault("status_before", "POST", r"/issues/1/comments", 1, 302, "{}", elsewhere)

@@ -34,7 +34,8 @@ def states(lab: Lab) -> list[str]:
 
 
 def test_each_row_of_the_table_names_a_test_that_is_there() -> None:
-    rows = [row for row in TABLE.read_text().splitlines() if row.startswith("| ")][2:]
+    lines = [row for row in TABLE.read_text().splitlines() if row.startswith("| ")]
+    rows = [row for row in lines if not row.startswith(("| what ", "| --- "))]
     assert len(rows) >= 20
     for row in rows:
         named = re.search(r"\| `(tests/\S+\.py)::(test_\w+)` \|$", row)
