@@ -20,7 +20,8 @@ from typing import Any
 
 from bot.controller.freshness import SHORT_LAG, is_recent
 from bot.controller.write_budget import LONGEST_RETRY
-from bot.github import GitHub, Gone, Later, Limited, Made, Refused, RefusedForNow
+from bot.github import GitHub, Gone, Later, Made, Refused, RefusedForNow
+from bot.github.answers import Limited
 from bot.model.actions import (
     LABELS,
     Action,

@@ -20,7 +20,8 @@ from hashlib import sha256
 from itertools import chain
 
 from bot.controller.write_budget import FIGURES, LONGEST_RETRY, Pace
-from bot.github import Forbidden, GitHub, Later, Refused
+from bot.github import GitHub, Gone, Later, Refused
+from bot.github.answers import Forbidden
 from bot.github.branches import Tip, blob_id
 from bot.telemetry import metrics
 from runner.lib import redact
@@ -241,6 +242,9 @@ class Witness:
         try:
             commit = self._copy(id)
         except (Forbidden, Refused) as error:
+            if isinstance(error, Gone):  # what was written just now is not known yet
+                self._next = now + RETRY.total_seconds()
+                return RETRY.total_seconds()
             self._next = now + REFUSED
             self._tell(str(error))
             return None
@@ -320,6 +324,6 @@ class Witness:
                 tree = self._github.add_files(tree, part)
             return self._github.commit(message, tree, [tip.commit])
         except Refused as refused:
-            if refused.status != UNPROCESSABLE:
+            if refused.status != UNPROCESSABLE or isinstance(refused, Gone):
                 raise
             raise _Odd(str(refused)) from refused

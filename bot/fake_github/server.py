@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 from bot.fake_github.pages import pages_files, pages_write, views
 from bot.fake_github.rest import api, api_graphql
 from bot.fake_github.rest.requests import Hub, Sent, answer_errors
-from bot.fake_github.world.climate import CLIMATES
 from bot.fake_github.world.errors import Refused
 from bot.fake_github.world.faults import Fault
 from bot.fake_github.world.gate import API, Gate
@@ -58,11 +57,11 @@ def move_clock(hub: Hub, sent: Sent) -> dict[str, str]:
 
 @switches.post("/climate")
 def set_climate(hub: Hub, sent: Sent) -> dict[str, str]:
-    name = str(sent.get("name", "worst"))
-    if name not in CLIMATES:
-        raise Refused(422, f"there is no climate {name}; there are {', '.join(CLIMATES)}")
-    hub.set_climate(name, int(sent.get("seed", 1)))
-    return {"set": name}
+    try:
+        hub.set_climate(**sent)
+    except (TypeError, KeyError) as error:
+        raise Refused(422, str(error)) from None
+    return {"set": str(sent["name"])}
 
 
 @switches.post("/faults")

@@ -3,23 +3,12 @@ adds clock, limits and what was read before (`connection`, `reads`, `place`), cr
 tokens (`credentials`), and offers the lab's operations (`lists`, `branches`, `trees`, `words`).
 Nothing else imports PyGithub."""
 
-from bot.github.answers import (
-    Forbidden,
-    Gone,
-    Later,
-    Limited,
-    Refused,
-    RefusedForNow,
-    Unanswered,
-    Unauthorized,
-    Unusable,
-)
+from bot.github.answers import Gone, Later, Refused, RefusedForNow, Unauthorized, Unusable
 from bot.github.connection import Bearer, Line
 from bot.github.credentials import AppAuth
 from bot.github.lists import Attempt
 from bot.github.trees import Entry
 from bot.github.words import GitHub, Made
 
-__all__ = ["AppAuth", "Attempt", "Bearer", "Entry", "Forbidden", "GitHub", "Gone"]
-__all__ += ["Later", "Limited", "Line", "Made", "Refused", "RefusedForNow", "Unanswered"]
-__all__ += ["Unauthorized", "Unusable"]
+__all__ = ["AppAuth", "Attempt", "Bearer", "Entry", "GitHub", "Gone", "Later", "Line", "Made"]
+__all__ += ["Refused", "RefusedForNow", "Unauthorized", "Unusable"]
