@@ -33,7 +33,7 @@ HEARD = {
     "pull_request_review": {"submitted", "dismissed"},
     "check_run": {"requested_action", "rerequested"},
     "repository": {"renamed", "transferred", "privatized", "publicized", "archived", "unarchived"},
-    "installation": {"suspend", "unsuspend", "deleted", "new_permissions_accepted"},
+    "installation": {"created", "suspend", "unsuspend", "deleted", "new_permissions_accepted"},
     "installation_repositories": {"added", "removed"},
 }
 ABOUT_PULLS = ("pull_request", "pull_request_review")

@@ -242,6 +242,18 @@ def test_an_app_whose_repository_was_renamed_still_gets_its_token(app: App) -> N
     assert github.issue(1) is not None
 
 
+def test_an_app_whose_repository_was_transferred_gets_a_token_of_its_new_installation(
+    app: App,
+) -> None:
+    github = app.client()
+    app.sandbox.transfer("another-lab")
+    made = github.create_comment(1, "hello")
+    assert [each.id for each in app.sandbox.issue(1).comments] == [made.id]
+    assert github.name == "another-lab/lab"
+    asked = [each for each in app.sandbox.requests if each.path.endswith("/access_tokens")]
+    assert len(asked) == 2
+
+
 def test_a_name_that_somebody_else_took_is_not_believed(app: App) -> None:
     github = app.client()
     app.sandbox.world.repository_id += 1

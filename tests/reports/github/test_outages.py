@@ -189,7 +189,7 @@ def test_neon_3958_after_an_outage_of_writes_the_state_is_shown_within_a_minute(
     mend(lab)
     turn(lab, 75)
     assert count(lab, "Queued") == 0
-    assert count(lab, "Running") == 1
+    assert count(lab, "🏃 Training") == 1
 
 
 def test_a_command_is_done_while_github_does_not_answer_and_answered_afterwards(lab: Lab) -> None:
