@@ -63,7 +63,7 @@ class Manifest(BaseModel):
         return math.nan if self.changed else self.bytes / self.tokens
 
 
-class Windows(NamedTuple):
+class ScoredWindows(NamedTuple):
     """What is scored of a split: N windows of S targets."""
 
     tokens_NW: np.ndarray  # int32, W = S + 1
@@ -337,7 +337,9 @@ class TokenStore:
             )
 
 
-def validation_windows(tokens: TokenStore | np.ndarray, seq_len: int, num_targets: int) -> Windows:
+def validation_windows(
+    tokens: TokenStore | np.ndarray, seq_len: int, num_targets: int
+) -> ScoredWindows:
     """Windows with exactly `num_targets` targets, spread evenly from the split's first token to its
     last. No two windows share a target. Each starts without context. Surplus targets of the last
     window do not count. An array holds bytes. Raises WrongTokens if the split is too small, or its
@@ -362,14 +364,14 @@ def validation_windows(tokens: TokenStore | np.ndarray, seq_len: int, num_target
     windows_NW = found_NW.astype(np.int32)
     scored_NS = (np.arange(count * seq_len) < num_targets).reshape(count, seq_len)
     if isinstance(tokens, np.ndarray):
-        return Windows(windows_NW, scored_NS, np.ones_like(windows_NW[:, 1:]))
+        return ScoredWindows(windows_NW, scored_NS, np.ones_like(windows_NW[:, 1:]))
     bytes_NS = tokens.text_bytes(windows_NW[:, 1:], places_NW[:, 1:])
-    return Windows(windows_NW, scored_NS, bytes_NS)
+    return ScoredWindows(windows_NW, scored_NS, bytes_NS)
 
 
 def _conversation_windows(
     store: TokenStore, scored: np.ndarray, seq_len: int, num_targets: int
-) -> Windows:
+) -> ScoredWindows:
     """The first conversations of a split that have `num_targets` scored targets together."""
     windows, masks, left = list[np.ndarray](), list[np.ndarray](), num_targets
     offsets = np.concatenate(list(store.offsets_in_parts())).astype(np.int64)
@@ -385,7 +387,7 @@ def _conversation_windows(
     if not windows:
         raise WrongTokens(f"{store.name} has no token to score; evaluate other conversations")
     windows_NW = np.stack(windows)
-    return Windows(windows_NW, np.stack(masks), store.token_bytes[windows_NW[:, 1:]])
+    return ScoredWindows(windows_NW, np.stack(masks), store.token_bytes[windows_NW[:, 1:]])
 
 
 def window_starts(length: int, seq_len: int, num_targets: int) -> np.ndarray:

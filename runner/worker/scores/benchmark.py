@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     scored: list[Continuation]  # of a choice: one for each
     bytes: list[int]  # of what is scored in each
     prompt: np.ndarray | None  # to continue
-    is_changed: bool  # its tokens do not say its text
+    is_changed: bool  # its tokens do not say its text, or less of it is scored than its bytes
 
 
 def benchmark(
@@ -159,7 +159,10 @@ def _asked(
                 longest, of, written = most, number, prompt is not None
             spaces = len(before.encode()) - len(without_spaces(before).encode())
             sizes = [spaces + len(after.encode()) for after in answers]
-            changed = any(tokenizer.changes(before + after) for after in answers)
+            changed = any(tokenizer.changes(before + after) for after in answers) or any(
+                len(tokenizer.text_of(one.tokens[one.start :])) < size
+                for one, size in zip(scored, sizes, strict=True)
+            )
             yield Asked(task.name, item, scored, sizes, prompt, changed)
         if longest > context:
             raise WrongTokens(

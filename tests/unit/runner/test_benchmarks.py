@@ -120,6 +120,13 @@ def test_a_text_that_its_tokens_do_not_say_has_no_bits_per_byte() -> None:
     assert "changed" not in lines([item], uniform(kept.vocab_size), kept)[0]
 
 
+def test_a_choice_of_which_less_is_scored_than_its_bytes_has_no_bits_per_byte() -> None:
+    tokenizer = train_bpe(["the cat sat " * 50], 290)
+    whole, cut = (Choice(context=of, choices=["t sat", "x"], answer=0) for of in ("the ", "the ca"))
+    assert "changed" not in lines([whole], uniform(290), tokenizer)[0]
+    assert task_scores.scores_of("choice", lines([cut], uniform(290), tokenizer))["bpb"] is None
+
+
 def test_a_solution_is_scored_after_its_prompt() -> None:
     [line] = lines([FUNCTION], uniform(), kind="function")
     assert (line["bytes"], line["tokens"]) == (14, 14)  # with the line break before it
