@@ -107,7 +107,7 @@ def test_a_merge_is_plain_if_it_adds_nothing(
 ) -> None:
     number, git = propose(sandbox), sandbox.world.git
     ours = git.resolve("warm")
-    theirs = sandbox.commit("hugo", "main", {"docs/page.md": b"A page\n"}, "Elsewhere")
+    theirs = sandbox.commit("grace", "main", {"docs/page.md": b"A page\n"}, "Elsewhere")
     entries = [(path, "100644", git.write_blob(content)) for path, content in extra.items()]
     tree = git.write_tree(None, [])
     merge_tree = git.merged_tree(ours, theirs)

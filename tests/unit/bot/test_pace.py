@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.controller import reconciler
+from bot.controller.freshness import Freshness
 from bot.controller.write_budget import (
     ANSWER,
     FIGURES,
@@ -202,6 +203,12 @@ class Day:
     def monotonic(self) -> float:
         return self.seconds
 
+    def outages(self) -> tuple[bool, int]:
+        return False, 0
+
+    def unposted(self, *_: ThreadId) -> dict[Key, str]:
+        return {}
+
     # What `Reconciler` wants of its observer.
 
     def thread(
@@ -296,6 +303,7 @@ def a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Iterable[float]
         monotonic=day.monotonic,
     )
     bot._observer = bot._asked = bot._actor = day  # type: ignore[assignment]
+    bot._freshness = Freshness(day)  # type: ignore[arg-type]
     bot._lead = lambda: True  # type: ignore[method-assign]
     bot._leadership = Leads()  # type: ignore[assignment]
     bot._recorded = day.recorded  # type: ignore[assignment]

@@ -19,9 +19,9 @@ class Answers:
     def __init__(self, entries: list[Entry], blobs: dict[str, bytes]) -> None:
         self.entries, self.blobs, self.asked = entries, blobs, list[str]()
 
-    def tree(self, commit: str) -> list[Entry]:
+    def tree(self, commit: str, folder: str) -> list[Entry]:
         assert commit == "c" * 40
-        return self.entries
+        return [entry for entry in self.entries if entry.path.startswith(f"{folder}/")]
 
     def blob(self, sha: str) -> bytes:
         self.asked.append(sha)
