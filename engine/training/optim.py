@@ -1,17 +1,17 @@
 """Optimizers: learning rates as plain functions of the step, and AdamW and its kin, Lion, SOAP,
-Muon, AdamH and MuonH, built from Optax. The role that the model declares for a parameter decides
+Muon, AdamH and MuonH, in Optax's form. The role that the model declares for a parameter decides
 how it moves, never its number of dimensions: stacked norm gains look like matrices. Rates are
 arguments of the compiled step, so arms that differ only in them share one compilation."""
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
 from engine.config.schema import GUARD_WINDOW, HYPERBALL, TrainConfig, span_steps
 from engine.training.soap import scale_by_soap
@@ -20,6 +20,8 @@ from engine.training.soap import scale_by_soap
 MATRICES = ("column", "row", "expert column", "expert row")
 IN, OUT = -2, -1  # the last two axes are a matrix, y = x @ w; those before are layers, experts
 TINY = 1e-10  # smallest norm to divide by
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's coefficients
+NEWTON_SCHULZ_STEPS = 5
 
 
 class Optimizer(NamedTuple):
@@ -90,7 +92,9 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     of_matrices = None
     if name in ("muon", "muonh"):
         assert optimizer.momentum is not None
-        of_matrices = _muon(optimizer.momentum)
+        # Levanter's 1e-8 is beside a sum of gradients, which is 1/(1 − momentum) times their mean.
+        epsilon = 1e-8 * (1 - optimizer.momentum) if name == "muonh" else 1e-7
+        of_matrices = _muon(optimizer.momentum, epsilon)
     elif name == "soap":
         of_matrices = scale_by_soap(*betas, epsilon)
     if of_matrices:
@@ -177,21 +181,43 @@ def _at_each_rate(optimizer: AtRate) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(lambda params: optimizer(0.0).init(params), update)
 
 
-def _muon(momentum: float) -> optax.GradientTransformation:
-    """Muon's direction (Jordan et al., 2024; https://kellerjordan.github.io/posts/muon), for each
-    matrix separately: Nesterov momentum, five Newton–Schulz steps from g/‖g‖ towards the nearest
-    orthogonal matrix, times √max(1, out/in)."""
+class MuonState(NamedTuple):
+    mu: Any  # mean of the gradients
 
-    def axes(updates: Any) -> Any:
-        return jax.tree.map(lambda _: MuonDimensionNumbers(IN, OUT), updates)
 
-    def shape_factor(u_IO: jax.Array, _: Any) -> jax.Array:
-        return u_IO * math.sqrt(max(1.0, u_IO.shape[OUT] / u_IO.shape[IN]))
+def _muon(momentum: float, epsilon: float) -> optax.GradientTransformation:
+    """Muon's direction of each matrix, as its author computes it (Jordan et al., 2024;
+    https://kellerjordan.github.io/posts/muon and `muon.py` of KellerJordan/Muon), in float32: the
+    mean m ← β·m + (1 − β)·g without bias correction, Nesterov's β·m + (1 − β)·g, and five
+    Newton–Schulz steps from there towards the nearest orthogonal matrix, times √max(1, out/in).
+    `optax.contrib.muon` corrects the bias, which is another direction in the first steps."""
 
-    return optax.chain(
-        scale_by_muon(beta=momentum, weight_dimension_numbers=axes),
-        optax.stateless_with_tree_map(shape_factor),
-    )
+    def begin(params: Any) -> MuonState:
+        return MuonState(optax.tree.zeros_like(params))
+
+    def update(grads: Any, state: MuonState, _: Any = None) -> tuple[Any, MuonState]:
+        def mean(mu: jax.Array, g: jax.Array) -> jax.Array:
+            return momentum * mu + (1 - momentum) * g
+
+        mu = jax.tree.map(mean, state.mu, grads)
+        ahead = jax.tree.map(mean, mu, grads)
+        return jax.tree.map(partial(_orthogonal, epsilon), ahead), MuonState(mu)
+
+    return optax.GradientTransformation(begin, update)
+
+
+def _orthogonal(epsilon: float, x_IO: jax.Array) -> jax.Array:
+    """√max(1, out/in) times the matrix that Newton–Schulz steps lead to from x/(‖x‖ + epsilon):
+    A = X·Xᵀ, X ← a·X + (b·A + c·A²)·X."""
+    a, b, c = NEWTON_SCHULZ
+    tall = x_IO.shape[IN] > x_IO.shape[OUT]  # then Xᵀ has the smaller A, and the same result
+    x = x_IO / (_norm(x_IO) + epsilon)
+    x = x.mT if tall else x
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    x = x.mT if tall else x
+    return x * math.sqrt(max(1.0, x_IO.shape[OUT] / x_IO.shape[IN]))
 
 
 def _decay_with_the_rate(decay: float, roles: Any) -> optax.GradientTransformationExtraArgs:

@@ -33,8 +33,10 @@ def scale_by_soap(beta1: float, beta2: float, epsilon: float) -> optax.GradientT
 
     The factors are L = mean of G·Gᵀ and R = mean of Gᵀ·G, both with decay `beta2`. In their bases
     P and Q, Adam runs on Pᵀ·G·Q, and its direction is rotated back. The first step only fills the
-    factors, takes their eigenvectors, and has the direction 0. Each tenth step later, the bases
-    take a step of the power iteration: P ← qr(L·P), Q ← qr(R·Q).
+    factors, takes their eigenvectors, and has the direction 0. After each tenth step later, as in
+    the authors' code (`soap.py` of nikhilvyas/SOAP), the columns of P are sorted by the diagonal of
+    Pᵀ·L·P, the largest first, those of Q likewise, and the mean of squares with them; then the
+    bases take a step of the power iteration: P ← qr(L·P), Q ← qr(R·Q).
     """
 
     def init(params: Any) -> SoapState:
@@ -49,31 +51,43 @@ def scale_by_soap(beta1: float, beta2: float, epsilon: float) -> optax.GradientT
             mu = jnp.where(begun, beta1 * mu + (1 - beta1) * g, mu)
             nu = jnp.where(begun, beta2 * nu + (1 - beta2) * _into(of, g) ** 2, nu)
             mean = _into(of, mu) / jnp.where(begun, 1 - beta1**t, 1)
-            root = jnp.sqrt(nu / jnp.where(begun, 1 - beta2**t, 1))
-            return _out_of(of, mean / (root + epsilon)), mu, nu
+            root = (jnp.sqrt(nu) + epsilon) / jnp.sqrt(jnp.where(begun, 1 - beta2**t, 1))
+            return _out_of(of, mean / root), mu, nu
 
         doing = jnp.where(begun, jnp.where(t % EVERY == 0, REFRESH, KEEP), FIRST)
 
-        def turned(g: jax.Array, of: Factors) -> Factors:
-            left = beta2 * of.left_II + (1 - beta2) * g @ _transposed(g)
-            right = beta2 * of.right_OO + (1 - beta2) * _transposed(g) @ g
-            bases = jax.lax.switch(
+        def turned(g: jax.Array, nu: jax.Array, factors: Factors) -> tuple[Factors, jax.Array]:
+            left = beta2 * factors.left_II + (1 - beta2) * g @ _transposed(g)
+            right = beta2 * factors.right_OO + (1 - beta2) * _transposed(g) @ g
+            bases = factors.left_basis_II, factors.right_basis_OO
+
+            def refreshed() -> tuple[jax.Array, ...]:
+                rows, columns = _order(left, bases[0]), _order(right, bases[1])
+                sorted_nu = jnp.take_along_axis(nu, _transposed(rows), axis=-2)
+                return (
+                    _qr(left @ jnp.take_along_axis(bases[0], rows, axis=-1)),
+                    _qr(right @ jnp.take_along_axis(bases[1], columns, axis=-1)),
+                    jnp.take_along_axis(sorted_nu, columns, axis=-1),
+                )
+
+            *bases, nu = jax.lax.switch(
                 doing,
                 [
-                    lambda: (of.left_basis_II, of.right_basis_OO),
-                    lambda: (_qr(left @ of.left_basis_II), _qr(right @ of.right_basis_OO)),
-                    lambda: (_eigenvectors(left), _eigenvectors(right)),
+                    lambda: (*bases, nu),
+                    refreshed,
+                    lambda: (_eigenvectors(left), _eigenvectors(right), nu),
                 ],
             )
-            return Factors(left, right, *bases)
+            return Factors(left, right, *bases), nu
+
+        def take(trees: Any, at: int) -> Any:
+            return jax.tree.map(lambda _, leaf: leaf[at], grads, trees)
 
         with jax.default_matmul_precision("highest"):
             moved = jax.tree.map(one, grads, state.mu, state.nu, state.factors)
-            factors = jax.tree.map(turned, grads, state.factors)
-        directions, mu, nu = (
-            jax.tree.map(lambda _, of, at=at: of[at], grads, moved) for at in range(3)
-        )
-        return directions, SoapState(t + 1, mu, nu, factors)
+            refreshed = jax.tree.map(turned, grads, take(moved, 2), state.factors)
+        moments = take(moved, 1), take(refreshed, 1), take(refreshed, 0)
+        return take(moved, 0), SoapState(t + 1, *moments)
 
     return optax.GradientTransformation(init, update)
 
@@ -90,6 +104,12 @@ def _into(of: Factors, g_IO: jax.Array) -> jax.Array:
 
 def _out_of(of: Factors, g_IO: jax.Array) -> jax.Array:
     return of.left_basis_II @ g_IO @ _transposed(of.right_basis_OO)
+
+
+def _order(factor: jax.Array, basis: jax.Array) -> jax.Array:
+    """The numbers of a basis's columns (…, 1, n), the one that the factor stretches most first."""
+    stretch = jnp.sum(basis * (factor @ basis), axis=-2, keepdims=True)
+    return jnp.argsort(stretch, axis=-1, descending=True)
 
 
 def _transposed(x: jax.Array) -> jax.Array:
