@@ -38,7 +38,10 @@ class ExpertsConfig(Config):
         "0.01 if left out",
     )
     weight_sum: float = Field(
-        default=1.0, gt=0, description="what the weights of a token's experts add up to"
+        default=1.0,
+        gt=0,
+        description="what the weights of a token's experts add up to; with top_k 1, what the "
+        "expert's score, from 0 to 1, is multiplied by",
     )
     router_z_loss: float = Field(
         default=0.0, ge=0, description="weight of the squared logsumexp of the router's logits"

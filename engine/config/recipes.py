@@ -19,7 +19,7 @@ def delphi(d: int, B: float, T: float) -> tuple[Section, Section]:
     """Marin's Delphi (`experiments/scaling_law_sweeps/completed_adamh.py`, 2026;
     openathena.ai/blog/delphi): AdamH, with rates that fall with the horizon. Fitted at B0 = 64
     windows of 4,096 tokens and T0 = 2.5 billion tokens, and capped at 0.01; the layers are those of
-    its sweep."""
+    its sweep. Adam moves the output matrix here, which AdamH moves there."""
     many, longer = B / (64 * 4096), 2.5e9 / T
     ratio = many * longer
     model = {
@@ -47,9 +47,10 @@ def delphi(d: int, B: float, T: float) -> tuple[Section, Section]:
 def marin_moe(d: int, B: float, T: float) -> tuple[Section, Section]:
     """Marin's mixture of experts (`experiments/grug/moe/heuristic`, its issue #5951, a fit with R²
     0.996): MuonH, 256 experts of about half the width of which a token goes through 4, and one of
-    the whole width that all go through. Gradients are not clipped, rates are capped at 0.05. Its
-    windows of 2,048 and the factor 1.3 on queries are left out; gates and half RoPE are keys of
-    their own."""
+    the whole width that all go through. Gradients are not clipped, rates are capped at 0.05. MuonH
+    moves a matrix as Levanter's does, in float32 where its Newton–Schulz steps have bfloat16. Adam
+    moves the output matrix, which AdamH moves there. Its windows of 2,048 and the factor 1.3 on
+    queries are left out; gates and half RoPE are keys of their own."""
     adam = min(0.05, 0.06602 * T**-0.395 * d**-0.150 * math.sqrt(B))
     experts = {
         "num_experts": 256,
@@ -66,6 +67,7 @@ def marin_moe(d: int, B: float, T: float) -> tuple[Section, Section]:
     }
     train = {
         "optimizer": "muonh",
+        "newton_schulz": "quintic",
         "learning_rate": min(0.05, 13 / 3 * adam),
         "adam_learning_rate": adam,
         "beta1": 0.9062,
@@ -152,6 +154,8 @@ def filled(config: Mapping[str, Any]) -> Section:
     optimizer, schedule = train.get("optimizer"), train.get("lr_schedule")
     if optimizer in ONE_RATE:
         how.pop("adam_learning_rate", None)
+    if optimizer not in (None, "muon", "muonh"):
+        how.pop("newton_schulz", None)
     if optimizer in HYPERBALL:
         how.pop("weight_decay", None)
         how.pop("max_update_sigma", None)

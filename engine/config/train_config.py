@@ -46,7 +46,8 @@ class TrainConfig(Config):
             default="adamw",
             description="adamw, nadamw (with Nesterov's momentum), adamc (whose decay falls with "
             "the rate) and lion move everything alike; the others move the matrices of the blocks, "
-            "and Adam the rest. The h is for Hyperball: it keeps each matrix's norm",
+            "and Adam the rest. muon and soap are their authors' formulas, in float32. The h is "
+            "for Hyperball: it keeps each matrix's norm",
         )
     )
     learning_rate: float = Field(gt=0, description="the schedule's peak")
@@ -91,6 +92,13 @@ class TrainConfig(Config):
         default=None,
         validate_default=True,
         description="of muon and muonh; 0.95 if left out",
+    )
+    newton_schulz: Literal["simple", "quintic"] = Field(
+        default="simple",
+        exclude_if=lambda name: name == "simple",  # old records have no such key
+        description="coefficients of the five steps that make muon's and muonh's direction "
+        "orthogonal: simple (Jordan's, the same in each step) or quintic (one set a step, as in "
+        "Levanter and NVIDIA's Emerging-Optimizers)",
     )
     # Beyond these bounds float32 rounds a beta to 1 and epsilon to 0.
     beta1: float = Field(default=0.9, ge=0, le=0.999_999, description="decay of Adam's mean")
@@ -200,6 +208,17 @@ class TrainConfig(Config):
                 f"{optimizer}, which has beta1; remove momentum or name another optimizer"
             )
         return None
+
+    @field_validator("newton_schulz")
+    @classmethod
+    def _steps_are_muons(cls, name: str, info: ValidationInfo) -> str:
+        optimizer = info.data.get("optimizer", "muon")
+        if name != "simple" and optimizer not in ("muon", "muonh"):
+            raise refusal(
+                f"newton_schulz {name} goes with optimizer muon and muonh, and optimizer is "
+                f"{optimizer}; remove newton_schulz or name another optimizer"
+            )
+        return name
 
     @field_validator("spike_sigma", "max_update_sigma")
     @classmethod

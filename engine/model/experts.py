@@ -82,14 +82,19 @@ def route(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The experts with the top_k largest biased logits: their weights, sigmoids of the logits
     without bias scaled to the sum; their numbers; and the largest biased logit of those that are
-    not chosen (−∞ if there are none). Returns (T, K), (T, K), (T,)."""
+    not chosen (−∞ if there are none). Returns (T, K), (T, K), (T,).
+
+    A single one's weight is its score times the sum, as in Switch (Fedus et al. 2021, arXiv
+    2101.03961, equation 2, with a softmax there): scaled to the sum it would be a constant, which
+    gives the router no gradient."""
     biased_TE = jax.lax.stop_gradient(logits_TE) + bias_E
     best, number = jax.lax.top_k(biased_TE, min(top_k + 1, logits_TE.shape[1]))
     chosen_TK, least_T = number[:, :top_k], best[:, -1]
     if top_k == logits_TE.shape[1]:
         least_T = jnp.full_like(least_T, -jnp.inf)
     weights_TK = jax.nn.sigmoid(jnp.take_along_axis(logits_TE, chosen_TK, axis=1))
-    weights_TK *= weight_sum / (jnp.sum(weights_TK, axis=1, keepdims=True) + 1e-9)
+    together_T1 = jnp.sum(weights_TK, axis=1, keepdims=True) + 1e-9 if top_k > 1 else 1
+    weights_TK *= weight_sum / together_T1
     return weights_TK, chosen_TK, least_T
 
 

@@ -4,8 +4,7 @@ how it moves, never its number of dimensions: stacked norm gains look like matri
 arguments of the compiled step, so arms that differ only in them share one compilation."""
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -20,8 +19,19 @@ from engine.training.soap import scale_by_soap
 MATRICES = ("column", "row", "expert column", "expert row")
 IN, OUT = -2, -1  # the last two axes are a matrix, y = x @ w; those before are layers, experts
 TINY = 1e-10  # smallest norm to divide by
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's coefficients
-NEWTON_SCHULZ_STEPS = 5
+Coefficients = tuple[float, float, float]
+# The coefficients of the five Newton–Schulz steps: Jordan's, five times; and those that Levanter has
+# had since January 2026, from NVIDIA's Emerging-Optimizers.
+NEWTON_SCHULZ = {
+    "simple": ((3.4445, -4.7750, 2.0315),) * 5,
+    "quintic": (
+        (4.0848, -6.8946, 2.9270),
+        (3.9505, -6.3029, 2.6377),
+        (3.7418, -5.5913, 2.3037),
+        (2.8769, -3.1427, 1.2046),
+        (2.8366, -3.0525, 1.2012),
+    ),
+}
 
 
 class Optimizer(NamedTuple):
@@ -35,6 +45,7 @@ class Optimizer(NamedTuple):
     weight_decay: float
     max_grad_norm: float
     max_update_sigma: float | None = None
+    newton_schulz: Literal["simple", "quintic"] = "simple"  # of Muon
 
 
 # An optimizer of own code: maps a step's learning rate (a traced scalar) to everything that happens
@@ -81,7 +92,7 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     In the state, each moment has the shape and dtype of its parameter and has the same path below
     some prefix (…/mu/<path>, …/nu/<path>): Adam and SOAP keep mu and nu, Muon and Lion only mu.
     SOAP also has four square factors for each matrix (`engine.training.soap`). The rest of the
-    state is small: counts, and the three coefficients of Newton–Schulz.
+    state is small: counts.
     """
     if not isinstance(optimizer, Optimizer):
         return _at_each_rate(optimizer)
@@ -93,8 +104,8 @@ def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransf
     if name in ("muon", "muonh"):
         assert optimizer.momentum is not None
         # Levanter's 1e-8 is beside a sum of gradients, which is 1/(1 − momentum) times their mean.
-        epsilon = 1e-8 * (1 - optimizer.momentum) if name == "muonh" else 1e-7
-        of_matrices = _muon(optimizer.momentum, epsilon)
+        tiny = 1e-8 * (1 - optimizer.momentum) if name == "muonh" else 1e-7
+        of_matrices = _muon(optimizer.momentum, tiny, NEWTON_SCHULZ[optimizer.newton_schulz])
     elif name == "soap":
         of_matrices = scale_by_soap(*betas, epsilon)
     if of_matrices:
@@ -185,7 +196,9 @@ class MuonState(NamedTuple):
     mu: Any  # mean of the gradients
 
 
-def _muon(momentum: float, epsilon: float) -> optax.GradientTransformation:
+def _muon(
+    momentum: float, epsilon: float, coefficients: Sequence[Coefficients]
+) -> optax.GradientTransformation:
     """Muon's direction of each matrix, as its author computes it (Jordan et al., 2024;
     https://kellerjordan.github.io/posts/muon and `muon.py` of KellerJordan/Muon), in float32: the
     mean m ← β·m + (1 − β)·g without bias correction, Nesterov's β·m + (1 − β)·g, and five
@@ -199,25 +212,24 @@ def _muon(momentum: float, epsilon: float) -> optax.GradientTransformation:
         def mean(mu: jax.Array, g: jax.Array) -> jax.Array:
             return momentum * mu + (1 - momentum) * g
 
+        def direction(x_IO: jax.Array) -> jax.Array:
+            scale = math.sqrt(max(1.0, x_IO.shape[OUT] / x_IO.shape[IN]))
+            return scale * _orthogonal(x_IO / (_norm(x_IO) + epsilon), coefficients)
+
         mu = jax.tree.map(mean, state.mu, grads)
-        ahead = jax.tree.map(mean, mu, grads)
-        return jax.tree.map(partial(_orthogonal, epsilon), ahead), MuonState(mu)
+        return jax.tree.map(direction, jax.tree.map(mean, mu, grads)), MuonState(mu)
 
     return optax.GradientTransformation(begin, update)
 
 
-def _orthogonal(epsilon: float, x_IO: jax.Array) -> jax.Array:
-    """√max(1, out/in) times the matrix that Newton–Schulz steps lead to from x/(‖x‖ + epsilon):
-    A = X·Xᵀ, X ← a·X + (b·A + c·A²)·X."""
-    a, b, c = NEWTON_SCHULZ
-    tall = x_IO.shape[IN] > x_IO.shape[OUT]  # then Xᵀ has the smaller A, and the same result
-    x = x_IO / (_norm(x_IO) + epsilon)
-    x = x.mT if tall else x
-    for _ in range(NEWTON_SCHULZ_STEPS):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    x = x.mT if tall else x
-    return x * math.sqrt(max(1.0, x_IO.shape[OUT] / x_IO.shape[IN]))
+def _orthogonal(x_IO: jax.Array, coefficients: Sequence[Coefficients]) -> jax.Array:
+    """Newton–Schulz steps with x of norm 1: A = X·Xᵀ, X ← a·X + (b·A + c·A²)·X."""
+    if x_IO.shape[IN] > x_IO.shape[OUT]:  # Xᵀ has the smaller A, and the same result
+        return _orthogonal(x_IO.mT, coefficients).mT
+    for a, b, c in coefficients:
+        gram = x_IO @ x_IO.mT
+        x_IO = a * x_IO + (b * gram + c * gram @ gram) @ x_IO
+    return x_IO
 
 
 def _decay_with_the_rate(decay: float, roles: Any) -> optax.GradientTransformationExtraArgs:
