@@ -227,6 +227,11 @@ class ModelConfig(Config):
                 f"sliding_window {window} is longer than seq_len {seq_len}, so that it would hide "
                 f"nothing; make it at most {seq_len}, or remove it"
             )
+        if window == 1:
+            raise refusal(
+                "sliding_window 1 lets a position see only itself, so that queries and keys change "
+                "nothing and learn nothing; make it at least 2, or remove it"
+            )
         return window
 
     @field_validator("init")

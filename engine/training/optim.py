@@ -20,8 +20,8 @@ MATRICES = ("column", "row", "expert column", "expert row")
 IN, OUT = -2, -1  # the last two axes are a matrix, y = x @ w; those before are layers, experts
 TINY = 1e-10  # smallest norm to divide by
 Coefficients = tuple[float, float, float]
-# The coefficients of the five Newton–Schulz steps: Jordan's, five times; and those that Levanter has
-# had since January 2026, from NVIDIA's Emerging-Optimizers.
+# The coefficients of the five Newton–Schulz steps: Jordan's, five times; and those of Levanter from
+# January 2026 on, which are of NVIDIA's Emerging-Optimizers.
 NEWTON_SCHULZ = {
     "simple": ((3.4445, -4.7750, 2.0315),) * 5,
     "quintic": (

@@ -83,6 +83,7 @@ def test_only_a_positive_integer_is_a_width(value: Any) -> None:
         ({"n_heads": 4}, "n_heads", "not permitted"),
         ({"head_dim": 5}, "head_dim", "head_dim 5 is odd, and rotary positions turn"),
         ({"sliding_window": 257}, "sliding_window", "longer than seq_len 256"),
+        ({"sliding_window": 1}, "sliding_window", "queries and keys change nothing"),
         ({"size": "130M"}, "size", "'130m', '300m', '520m' or '1.2b'"),
         (
             {"size": "130m", "depth": 2, "num_kv_heads": 4},
@@ -135,6 +136,7 @@ def test_a_shape_that_cannot_work_is_refused_in_a_sentence(
         ),
         ({"checkpoint_every": 0}, "checkpoint_every", "greater than 0"),
         ({"momentum": 0.9}, "momentum", "optimizer is adamw, which has beta1; remove momentum"),
+        ({"newton_schulz": "quintic"}, "newton_schulz", "optimizer is adamw; remove newton_schulz"),
         (
             {"optimizer": "adamh", "weight_decay": 0.1},
             "weight_decay",

@@ -47,6 +47,7 @@ def test_marins_experts_have_its_rates() -> None:
     assert train["learning_rate"] == pytest.approx(13 / 3 * adam, 1e-2)
     assert (moe["num_experts"], moe["top_k"], moe["expert_dim"]) == (256, 4, 256)
     assert (train["min_lr_ratio"], train["beta2"]) == (0.05, 0.999)
+    assert (train["optimizer"], train["newton_schulz"]) == ("muonh", "quintic"), "as in Levanter"
 
 
 def test_what_is_declared_wins_and_takes_what_belongs_to_it_along() -> None:
@@ -59,7 +60,10 @@ def test_what_is_declared_wins_and_takes_what_belongs_to_it_along() -> None:
     assert ModelConfig(**found["model"]).moe is not None
     dense = given("marin-moe")
     dense["model"]["intermediate_dim"] = 2048
-    assert ModelConfig(**filled(dense)["model"]).moe is None
+    dense["train"]["optimizer"] = "adamh"
+    found = filled(dense)
+    assert ModelConfig(**found["model"]).moe is None
+    assert TrainConfig(**found["train"]).newton_schulz == "simple"
     named = given("marin-8b")
     named["model"] = {"depth": 4, "seq_len": 64}
     named["train"]["optimizer"] = "muonh"
