@@ -34,7 +34,7 @@ PANELS = {
     "Site": ("site", "results", "wandb", "mcp"),
     "Lab": ("init", "serve", "handle", "doctor", "store"),
     "Trust": ("verify", "reproduce", "replay", "key"),
-    "Cluster": ("simulate", "compile-check"),
+    "Cluster": ("compile-check",),
 }
 ORDER = [name for names in PANELS.values() for name in names]
 

@@ -32,7 +32,6 @@ from runner.cli import (
     results,
     schema,
     search,
-    simulate,
     steps_view,
     terminal,
     verify,
@@ -75,7 +74,6 @@ for module in (
     results,
     schema,
     search,
-    simulate,
     verify,
 ):
     app.command(module.__name__.rpartition(".")[2])(module.command)

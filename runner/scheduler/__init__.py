@@ -1,1 +1,1 @@
-"""The queue: which execution starts next, budgets, and a simulation of both."""
+"""The queue: which execution starts next and budgets."""

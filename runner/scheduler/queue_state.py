@@ -166,7 +166,7 @@ class Queue:
         self._release(pool, AWAY, until, 1)
 
     def copy(self) -> "Queue":
-        """A copy for a simulation."""
+        """A copy, to play forward."""
         other = Queue(self.half_life)
         other.waiting, other.running = dict(self.waiting), dict(self.running)
         other._uses = {account: replace(use) for account, use in self._uses.items()}

@@ -73,7 +73,6 @@ def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path
     small.write_text(SMALL.replace("TOKENS", "256"))
     regatta("run", "experiments/small")
     assert "small" in regatta("show")
-    regatta("simulate", installed / "bot/demo/cluster.yaml", "experiments/small")
     regatta("site", "build", "--out", "site")
     assert "Does it run from a wheel?" in (tmp_path / "site/index.html").read_text()
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)

@@ -19,7 +19,6 @@ from engine.config.schema import ComputeConfig
 from runner.analysis import power
 from runner.cli import commands, local_run, main
 from runner.execution import local_ray
-from runner.lib import paths
 from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic
@@ -134,7 +133,6 @@ def test_an_experiment_is_named_by_its_folder_below_experiments(
         ("compile-check", "tinny"),
         ("compile", "tinny"),
         ("alias", "tinny", "text"),
-        ("simulate", paths.LAB / "examples/cluster.yaml", "tinny"),
     ],
     ids=lambda words: words[0],
 )

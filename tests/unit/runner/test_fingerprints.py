@@ -62,7 +62,7 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
     "how often training saves": (
         there(YAML, "warmup: 0.1", "warmup: 0.1, checkpoint_every: 7"), set()),
     "a line of the lab's that no step reaches": (
-        lab("runner/scheduler/simulate.py", "import", "import sys\nimport"), set()),
+        lab("runner/scheduler/queue_order.py", "import math", "import sys\nimport math"), set()),
     "a file that nothing imports": (
         lambda folder, _: (folder / "notes.py").write_text("x = 1") and None, set()),
     "a learning rate": (
