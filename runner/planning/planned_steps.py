@@ -245,6 +245,8 @@ def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, A
             kind, items = task_items.items_of(data, task)
             sha256 = hashlib.sha256(data).hexdigest()
             files[task] = {"sha256": sha256, "kind": kind, "items": len(items)}
+            if kind == "choice" and node.do == "benchmark":  # plans of another norm are others
+                files[task]["norm"] = "characters"
     if node.do == "decontaminate":
         return {**config, "files": files}
     if not config["tasks"] and not lm_eval_tasks(config):

@@ -10,6 +10,7 @@ lab write it and as records keep it. Pure.
 The last part of a name says unit and direction (`WHATS`); any other last part has no direction.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -50,7 +51,7 @@ WHATS = {
     "accuracy": What("", "", "higher", "share of right answers"),
     "accuracy_norm": What(
         *("", "", "higher", "share of right answers"),
-        ", where the model answers with the choice that has the highest probability per byte",
+        ", where the model answers with the choice that has the highest probability per character",
     ),
     "exact_match": What("", "", "higher", "share of answers that match exactly"),
     "pass_at_1": What("", "", "higher", "share of functions solved by one solution"),
@@ -62,6 +63,24 @@ WHATS = {
         *("", "", "higher", "mean probability of the right choice"),
         ", where the probabilities of all choices sum to 1",
     ),
+}
+# Of tasks of lm_eval only, under its names.
+OF_LM_EVAL = {
+    "acc_bytes": What("", "", "higher", "share of right answers by probability per byte"),
+    "acc_mutual_info": What("", "", "higher", "share of right answers by mutual information"),
+    "f1": What("", "", "higher", "F1"),
+    "mcc": What("", "", "higher", "Matthews correlation"),
+    "em": What("", "", "higher", "share of answers that match exactly"),
+    "bleu": What("", "", "higher", "BLEU"),
+    "chrf": What("", "", "higher", "chrF"),
+    "chrfpp": What("", "", "higher", "chrF++"),
+    **{name: What("", "", "higher", name.upper()) for name in ("rouge1", "rouge2", "rougel")},
+    "ter": What("", "", "lower", "translation edit rate"),
+    "brier_score": What("", "", "lower", "Brier score"),
+    "perplexity": What("", "", "lower", "perplexity of the answer"),
+    "word_perplexity": What("", "", "lower", "perplexity per word"),
+    "byte_perplexity": What("", "", "lower", "perplexity per byte"),
+    "bits_per_byte": What("bits per byte", "bpb", "lower", "bits per byte as lm_eval counts them"),
 }
 
 
@@ -116,7 +135,9 @@ def wrong(name: str) -> str:
 def what(metric: str) -> What:
     """Its unit and direction."""
     last = metric.rpartition("/")[2]
-    return WHATS.get(last) or What("", "", None, last.replace("_", " "))
+    base, _, how = last.partition(".")  # `<metric>.<filter of lm_eval>`
+    known = (WHATS | OF_LM_EVAL).get(base) or What("", "", None, last.replace("_", " "))
+    return known._replace(words=f"{known.words}, read by {how}") if how and known.better else known
 
 
 def better(metric: str) -> Direction | None:
@@ -159,6 +180,14 @@ def asks(metrics: Iterable[str]) -> dict[str, str]:
     return {task: ASKS[task] for task in tasks if task in ASKS}
 
 
+def of_task(task: str, what: str) -> str:
+    """A metric of a task; one that is too long ends in a digest of its whole name."""
+    name = f"task/{task}/{what}"
+    if len(name) <= MAX_CHARACTERS:
+        return name
+    return f"{name[: MAX_CHARACTERS - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
 def of_part(part: str, what: str = "bpb") -> str:
     """The metric of one part of a mixture."""
     return f"eval/{part}/{what}"
@@ -173,7 +202,7 @@ def never(metric: str) -> str:
             "the step `compare` shows the difference of classifiers"
         )
     family, *between, last = metric.split("/")
-    of_tasks = [name for name in WHATS if name not in ("auc", "calibration")]
+    of_tasks = [name for name in WHATS | OF_LM_EVAL if name not in ("auc", "calibration")]
     whats = of_tasks if family == "task" else ("bpb", "loss") if between else ("bpb",)
     if metric in (BPB, OUTPUT_NORM) or (between and family in ("eval", "task") and last in whats):
         return ""

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from engine.config.schema import Config, Count, refusal
 from runner.lib.problems import near
+from runner.schema.metrics import OF_LM_EVAL
 from runner.spec.task_items import Kind, is_path_below
 
 # Tasks without a file: they are made of the validation text (`runner.worker.scores.made_tasks`).
@@ -88,6 +89,11 @@ class TaskFile(Config):
     sha256: str
     kind: Kind
     items: Count
+    norm: Literal["characters"] | None = Field(
+        default=None,
+        exclude_if=lambda norm: norm is None,  # old plans have no such key: theirs was bytes
+        description="of choices: what accuracy_norm divides by",
+    )
 
 
 class Samples(Config):
@@ -260,6 +266,6 @@ def measures(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"task/{name_of(task)}/{what}"
         for what in solutions if kind in ("function", None) else ():
             yield f"task/{name_of(task)}/{what}"
-    for name in lm_eval_tasks(config):
-        for what in of_any:
-            yield f"task/{name}/{what}"
+    for usual in (of_any, OF_LM_EVAL):
+        for name in lm_eval_tasks(config):
+            yield from (f"task/{name}/{what}" for what in usual)

@@ -272,5 +272,5 @@ def _measured(
     found: dict[str, metrics.Score | None] = {}
     for task, kind in kinds.items():
         of = scores_of(kind, [line for line in lines if line["task"] == task])
-        found |= {f"task/{task}/{what}": score for what, score in of.items()}
+        found |= {metrics.of_task(task, what): score for what, score in of.items()}
     return found

@@ -99,20 +99,54 @@ def answers_to(
             _asking(model, tokenizer), task.found, limit=most_items, bootstrap_iters=0
         )
         for part, samples in found["samples"].items():
-            first = samples[0]["filter"]  # a task may read answers in several ways
-            for sample in samples:
-                if sample["filter"] == first:
-                    yield {"task": task.name} | _line(part, sample, tokenizer)
+            aggregations = task.found["tasks"][part].aggregation()
+            results = found["results"][part]
+            for line in _lines(part, samples, aggregations, results, tokenizer):
+                yield {"task": task.name} | line
+
+
+def _lines(
+    part: str,
+    samples: Sequence[Mapping[str, Any]],
+    aggregations: Mapping[str, Any],
+    results: Mapping[str, Any],
+    tokenizer: Tokenizer,
+) -> list[dict[str, Any]]:
+    """The items of a part, with every metric that lm_eval has of it. Those of the second and later
+    ways in which it reads answers (its filters) are called `<metric>.<filter>`. What is no mean
+    over items (F1, perplexity, BLEU) is in the first line, as `aggregates`."""
+    from lm_eval.api.metrics import mean
+
+    by_filter: dict[str, list[Mapping[str, Any]]] = {}
+    for sample in samples:
+        by_filter.setdefault(sample["filter"], []).append(sample)
+    first = next(iter(by_filter))
+    lines = [_line(part, sample, tokenizer) for sample in by_filter[first]]
+    for name, read in by_filter.items():
+        for metric in dict.fromkeys(metric for sample in read for metric in sample["metrics"]):
+            called = metric if name == first else f"{metric}.{name}"
+            if metric == "bypass":  # lm_eval's name for no metric
+                continue
+            if aggregations.get(metric, mean) is not mean:
+                result = results[f"{metric},{name}"]
+                if not isinstance(result, int | float | np.number):
+                    raise BadTask(
+                        f"{part}: lm_eval's {metric} is no number; take the task out", "lm_eval"
+                    )
+                lines[0].setdefault("aggregates", {})[called] = float(result)
+                continue
+            for line, sample in zip(lines, read, strict=True):
+                if metric in sample["metrics"]:
+                    line["metrics"][called] = float(sample[metric])
+    return lines
 
 
 def _line(part: str, sample: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     """An item as it is recorded."""
     asked = [[x for x in one if isinstance(x, str)] for one in sample["arguments"]]
-    line: dict[str, Any] = {"part": part, "item": sample["doc_id"]}
+    line: dict[str, Any] = {"part": part, "item": sample["doc_id"], "metrics": {}}
     contexts = [one[0] for one in asked]
     line["context"] = contexts[0] if len(set(contexts)) == 1 else contexts
-    numbers = {x: sample[x] for x in sample["metrics"] if isinstance(sample[x], bool | int | float)}
-    line["metrics"] = {name: float(value) for name, value in numbers.items()}
     answers = [one[0] for one in sample["resps"]]
     if all(isinstance(one, tuple) for one in answers):  # likelihoods
         line["logprobs"] = [float(one[0]) for one in answers]

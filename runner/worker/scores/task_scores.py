@@ -2,7 +2,8 @@
 
 accuracy         share of items whose right choice is the most likely one, by the log-probability
                  of the whole choice. If n choices tie, the item counts 1/n.
-accuracy_norm    the same by log-probability per byte of the choice
+accuracy_norm    the same by log-probability per character of the choice, without the spaces
+                 before it: what lm_eval calls acc_norm
 choice_prob_norm probability of the right choice, divided by that of all choices together
 bpb              bits per byte of the right choice, the right answer, the solution or the text:
                  the sum of the items' bits over the sum of their bytes
@@ -11,10 +12,13 @@ pass_at_k        share of functions that one of k solutions solves: the unbiased
                  solutions of each, of which c pass, 1 − C(n−c, k)/C(n, k) (Chen et al. 2021,
                  arXiv:2107.03374, equation 1)
 
+Tasks of lm_eval have its metrics under its own names, but for acc and acc_norm.
+
 The standard error is over items (for bpb, of a ratio of sums, to first order). `chance` is what
 guessing gives."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -50,31 +54,53 @@ def _solved(k: int, item: Item) -> float:
 
 
 def _of_lm_eval(items: Sequence[Item]) -> dict[str, Score | None]:
-    """As lm_eval has judged each item; bpb and choice_prob_norm as for other tasks. Only what all
-    items have, as those of a group of tasks may differ."""
+    """As lm_eval has judged each item, and what it computed of all items together; bpb and
+    choice_prob_norm as for other tasks. Of a group of tasks, what only some of them have is of
+    each one, as `<task>/<what>`."""
     found: dict[str, Score | None] = {}
-    scored = all("logprobs" in item for item in items)
-    choices = scored and all(np.size(item["logprobs"]) > 1 for item in items)
-    for theirs, what in JUDGED.items():
-        if all(theirs in item["metrics"] for item in items):
-            found[what] = _mean(partial(_judged, theirs), of_choices=choices)(items)
+    parts: dict[str, list[Item]] = {}
+    for item in items:
+        parts.setdefault(item.get("part", ""), []).append(item)
+    for theirs in dict.fromkeys(name for item in items for name in item["metrics"]):
+        judged = {part: [x for x in of if theirs in x["metrics"]] for part, of in parts.items()}
+        groups = {_name(theirs): [x for of in judged.values() for x in of]}
+        if not all(judged.values()):
+            groups = {f"{_name(part)}/{_name(theirs)}": of for part, of in judged.items() if of}
+        for what, of in groups.items():
+            guessed = _have_choices(of) and theirs in JUDGED
+            found[what] = _mean(partial(_judged, theirs), of_choices=guessed)(of)
+    for part, of in parts.items():
+        for theirs, value in of[0].get("aggregates", {}).items():
+            what = _name(theirs) if len(parts) == 1 else f"{_name(part)}/{_name(theirs)}"
+            found[what] = metrics.score(value, len(of))
     known = [item for item in items if item["answer"] is not None]
-    if scored and known:
+    if known and all("logprobs" in item for item in items):
         found["bpb"] = _bpb(known)
-    if choices and known:
+    if known and _have_choices(items):
         found["choice_prob_norm"] = SCORES["choice"]["choice_prob_norm"](known)
     return found
+
+
+def _have_choices(items: Sequence[Item]) -> bool:
+    return all(np.size(item.get("logprobs", ())) > 1 for item in items)
 
 
 def _judged(metric: str, item: Item) -> float:
     return float(item["metrics"][metric])
 
 
-def right_of(item: Item, *, per_byte: bool = False) -> float:
+def _name(theirs: str) -> str:
+    """The name here of a metric or a task of lm_eval."""
+    metric, dot, reading = theirs.partition(".")
+    plain = (JUDGED.get(metric, metric) + dot + reading).lower()
+    return re.sub(r"[^a-z0-9_.-]", "_", plain.replace("+", "p").replace("@", "_at_"))
+
+
+def right_of(item: Item, *, per_character: bool = False) -> float:
     """1 if the right choice is the most likely one, 1/n if n choices tie, else 0."""
     of = _logprobs(item)
-    if per_byte:
-        of = of / np.array(item["bytes"])
+    if per_character:
+        of = of / np.array([len(choice.lstrip()) or 1 for choice in item["choices"]])
     best = of.max() - of <= TIE
     return float(best[item["answer"]] / best.sum())
 
@@ -120,12 +146,12 @@ def _score(value: float, parts: np.ndarray, chance: float | None) -> Score | Non
     return metrics.score(value, len(parts), error, chance)
 
 
-# Metrics of lm_eval, and their names here.
-JUDGED = {"acc": "accuracy", "acc_norm": "accuracy_norm", "exact_match": "exact_match"}
+# Metrics of lm_eval that have another name here.
+JUDGED = {"acc": "accuracy", "acc_norm": "accuracy_norm"}
 SCORES: Mapping[str, Mapping[str, Scorer]] = {
     "choice": {
         "accuracy": _mean(right_of, of_choices=True),
-        "accuracy_norm": _mean(lambda item: right_of(item, per_byte=True), of_choices=True),
+        "accuracy_norm": _mean(lambda item: right_of(item, per_character=True), of_choices=True),
         "bpb": _bpb,
         "choice_prob_norm": _mean(_probability, of_choices=True),
     },

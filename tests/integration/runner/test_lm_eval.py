@@ -14,10 +14,13 @@ from engine.config.schema import ModelConfig
 from engine.data.tokenize import END, Tokenizer, train_bpe
 from engine.model.decoder import Decoder
 from engine.training.export import export
+from runner.schema import metrics
 from runner.spec.benchmarks import lm_eval_tasks as lm_eval_tasks_of
-from runner.spec.task_items import BadTask
-from runner.worker.scores import lm_eval_tasks
+from runner.spec.task_items import BadTask, Choice
+from runner.worker.models.trained import Planned
+from runner.worker.scores import benchmark, lm_eval_tasks
 from runner.worker.scores.answers import _OfTheLab
+from runner.worker.scores.benchmark import Task
 from runner.worker.scores.task_scores import scores_of
 
 WORDS = "the quick brown fox jumps over lazy dogs while seven green frogs sleep near warm water"
@@ -80,6 +83,96 @@ def by_task(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     for line in lines:
         found.setdefault(line["task"], []).append(line)
     return found
+
+
+MULTIPLE = TASKS["choices"].split("metric_list")[0]
+WRITTEN = TASKS["written"].replace("metric_list: [{metric: exact_match}]\n", "")
+OTHERS = {
+    "judged": MULTIPLE + "metric_list: [{metric: acc}, {metric: acc_norm}, {metric: acc_bytes}, "
+    "{metric: mcc}, {metric: brier_score}]\n",
+    "pairs": MULTIPLE.replace("{{choices}}", "{{choices[:2]}}").replace(
+        "doc_to_target: answer", "doc_to_target: '{{answer % 2}}'"
+    )
+    + "metric_list: [{metric: f1}]\n",
+    "texts": TASKS["rolling"].split("metric_list")[0]
+    + "metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, "
+    "{metric: bits_per_byte}]\n",
+    "words": TASKS["last"].split("metric_list")[0]
+    + "metric_list: [{metric: perplexity}, {metric: acc}]\n",
+    "twice": WRITTEN + "metric_list: [{metric: exact_match}, {metric: bleu}, {metric: chrf++}, "
+    "{metric: ter}]\nfilter_list: [{name: strict-match, filter: [{function: take_first}]}, "
+    "{name: Flexible, filter: [{function: lowercase}, {function: take_first}]}]\n",
+}
+
+
+def test_every_metric_of_lm_eval_comes_back_with_its_value(
+    tasks: Path, model: tuple[Decoder, Any, Tokenizer], tmp_path: Path
+) -> None:
+    from lm_eval import evaluator
+
+    decoder, params, tokenizer = model
+    head = HEAD.replace("DATA", str(tasks / "items.jsonl"))
+    for name, text in OTHERS.items():
+        (tmp_path / f"{name}.yaml").write_text(f"task: {name}\n{head}{text}")
+    (tmp_path / "all.yaml").write_text(f"group: all\ntask: [{', '.join(OTHERS)}]\n")
+    answering = _OfTheLab(decoder, params)
+    asked = {name: {"task": name, "shots": None} for name in [*OTHERS, "all"]}
+    loaded, missing = lm_eval_tasks.loaded(asked, tmp_path)
+    assert not missing
+    ours = by_task(list(lm_eval_tasks.answers_to(loaded, tokenizer, 12, answering)))
+    [group] = (task for task in loaded if task.name == "all")
+    theirs = evaluator.evaluate(
+        lm_eval_tasks._asking(answering, tokenizer), group.found, limit=12, bootstrap_iters=0
+    )["results"]
+    here = {"acc": "accuracy", "acc_norm": "accuracy_norm", "chrf++": "chrfpp"}
+    compared = 0
+    for name in OTHERS:
+        found, of_all = scores_of("lm_eval", ours[name]), scores_of("lm_eval", ours["all"])
+        for key, value in theirs[name].items():
+            metric, _, filter_name = key.partition(",")
+            if not filter_name or metric.endswith("_stderr"):
+                continue
+            what = here.get(metric, metric) + (".flexible" if filter_name == "Flexible" else "")
+            score = found[what]
+            assert score, what
+            assert (score.value, score.items) == (pytest.approx(value), 12), what
+            if what != "accuracy":  # which is of all that have it
+                assert of_all[f"{name}/{what}"] == score
+            assert metrics.better(f"task/{name}/{what}"), what
+            compared += 1
+    assert compared == 6 + 3 + 2 + 2 * 4
+    assert not {"metrics", "aggregates"} - {key for line in ours["judged"] for key in line}
+    assert json.dumps(ours)
+
+
+def test_the_same_questions_have_the_same_accuracy_norm_as_a_file_and_as_a_task_of_lm_eval(
+    model: tuple[Decoder, Any, Tokenizer], tmp_path: Path
+) -> None:
+    decoder, params, tokenizer = model
+    words = ["a", "über", "sea", "déjà vu", "sunflower", "naïveté"]
+    rng = np.random.default_rng(3)
+    lines = []
+    for text in TEXTS:
+        choices = [str(word) for word in rng.choice(words, 3, replace=False)]
+        lines.append({"context": text[:40], "choices": choices, "answer": int(rng.integers(3))})
+    data = tmp_path / "items.jsonl"
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    head = HEAD.replace("DATA", str(data))
+    (tmp_path / "same.yaml").write_text(f"task: same\n{head}{TASKS['choices']}")
+    loaded, _ = lm_eval_tasks.loaded({"same": {"task": "same", "shots": None}}, tmp_path)
+    answering = _OfTheLab(decoder, params)
+    theirs = scores_of("lm_eval", list(lm_eval_tasks.answers_to(loaded, tokenizer, 100, answering)))
+    items = [Choice(**line | {"choices": [f" {x}" for x in line["choices"]]}) for line in lines]
+    shape = Planned({"seq_len": CONFIG.seq_len}, "")
+    asked = list(benchmark._asked([Task("same", "choice", items)], tokenizer, shape, {}))
+    config = {"tokens": 1}
+    ours = scores_of("choice", benchmark._to_own_tasks(asked, tokenizer, config, answering))
+    for what in ("accuracy", "accuracy_norm"):
+        one, other = ours[what], theirs[what]
+        assert one
+        assert other
+        assert one.value == other.value
+    assert ours["accuracy"] != ours["accuracy_norm"]
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_parameters_and_moments_are_counted_to_the_byte(
     counted = footprint(model, train, COMPUTE, "cpu")
 
     assert counted.parameters == nbytes(state.params) == 4 * flops.parameters(model)
-    # Optimizers also keep a count of steps or two, and Muon its three coefficients.
+    # Optimizers also keep a count of steps or two.
     small = sum(4 * x.size for x in jax.tree.leaves(state.moments) if x.size <= 3)
     assert small == {"muon": 8 + 12, "muonh": 8 + 12, "soap": 8}.get(optimizer, 4)
     assert counted.moments == nbytes(state.moments) - small + nbytes(state.average)

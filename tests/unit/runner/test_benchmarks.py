@@ -232,9 +232,9 @@ def test_no_order_of_the_choices_changes_a_score() -> None:
 
 def test_standard_errors_are_those_of_a_mean_and_of_a_ratio() -> None:
     items = [
-        {"answer": 0, "logprobs": [-1.0, -3.0], "bytes": [2, 2]},
-        {"answer": 1, "logprobs": [-1.0, -2.0], "bytes": [1, 8]},
-        {"answer": 1, "logprobs": [-5.0, -4.0], "bytes": [4, 4]},
+        {"answer": 0, "logprobs": [-1.0, -3.0], "bytes": [2, 2], "choices": [" a", " b"]},
+        {"answer": 1, "logprobs": [-1.0, -2.0], "bytes": [1, 8], "choices": ["a", " birches"]},
+        {"answer": 1, "logprobs": [-5.0, -4.0], "bytes": [4, 4], "choices": [" one", " two"]},
     ]
     found = task_scores.scores_of("choice", items)
     accuracy, norm, bpb = found["accuracy"], found["accuracy_norm"], found["bpb"]
@@ -255,16 +255,42 @@ def test_standard_errors_are_those_of_a_mean_and_of_a_ratio() -> None:
 # ── How a model is asked ─────────────────────────────────────────────────────────────────────
 
 
-def test_items_of_a_group_that_lm_eval_judges_differently_have_the_scores_of_all() -> None:
+def test_what_only_some_tasks_of_a_group_of_lm_eval_have_is_of_each_of_them() -> None:
+    """lm_eval's issues 1423 and 3986: such a metric ended the run there, or was left out."""
     both = {"answer": 0, "bytes": [1, 1], "logprobs": [-1.0, -2.0]}
     items = [
-        both | {"metrics": {"acc": 1.0, "acc_norm": 1.0}},
-        both | {"metrics": {"acc": 0.0}},
+        both | {"part": "A b", "metrics": {"acc": 1.0, "acc_norm": 1.0}},
+        both | {"part": "c", "metrics": {"acc": 0.0}},
     ]
-    assert task_scores.scores_of("lm_eval", items).keys() == {"accuracy", "bpb", "choice_prob_norm"}
-    items[1] = {"metrics": {"acc": 0.0}, "answer": "x", "written": ["y"]}
-    [(what, score)] = task_scores.scores_of("lm_eval", items).items()
-    assert (what, score and score.value) == ("accuracy", 0.5)
+    common = {"accuracy", "bpb", "choice_prob_norm"}
+    assert task_scores.scores_of("lm_eval", items).keys() == common | {"a_b/accuracy_norm"}
+    items[1] = {"part": "c", "metrics": {"acc": 0.0}, "answer": "x", "written": ["y"]}
+    items[1]["aggregates"] = {"chrf++": 12.0}
+    found = task_scores.scores_of("lm_eval", items)
+    values = {what: score.value for what, score in found.items() if score}
+    assert values == {"accuracy": 0.5, "a_b/accuracy_norm": 1.0, "c/chrfpp": 12.0}
+    assert task_scores.scores_of("lm_eval", items[1:]).keys() == {"accuracy", "chrfpp"}
+
+
+@pytest.mark.parametrize(
+    ("choices", "logprobs", "right"),
+    [
+        ([" aaaa", " bb"], [-6.0, -4.0], 0),  # 1.5 and 2 a character; with the space 1.2 and 1.33
+        ([" a", " bbb"], [-3.0, -7.0], 1),  # 3 and 2.33; with the space 1.5 and 1.75
+        (["äää", "bbbb"], [-6.0, -6.0], 1),  # 2 and 1.5; by bytes 1 and 1.5
+        (["  ", "bb"], [-6.0, -6.0], 1),  # nothing but spaces counts as one character
+    ],
+)
+def test_accuracy_norm_is_by_characters_without_the_space_before_them(
+    choices: list[str], logprobs: list[float], right: int
+) -> None:
+    """As in lm_eval, whose `choices` have no space before them (its issue 3278 asks which of
+    bytes and characters it is: `ConfigurableTask.process_results` has `len(choice)`)."""
+    item = {"choices": choices, "logprobs": logprobs, "bytes": [len(x.encode()) for x in choices]}
+    for answer in (0, 1):
+        score = task_scores.scores_of("choice", [item | {"answer": answer}])["accuracy_norm"]
+        assert score
+        assert score.value == (answer == right)
 
 
 def test_a_model_of_another_vocabulary_is_not_asked() -> None:
@@ -460,7 +486,9 @@ def test_metrics_are_known_before_the_run() -> None:
         "task/sums/exact_match",
         "task/sums/bpb",
     ]
-    assert len(list(measures(none | {"tasks": ["sums.jsonl"]}))) == 5  # any of them
+    of_a_file = list(measures(none | {"tasks": ["sums.jsonl"]}))  # any of them
+    found_of_any = [name.rpartition("/")[2] for name in of_a_file]
+    assert len(found_of_any) == 5
     drawn = {"tasks": ["humaneval"], "samples": {"count": 20}}
     assert list(measures(none | {"tasks": ["humaneval"]})) == ["task/humaneval/bpb"]
     of_functions = ["bpb", "pass_at_1", "pass_at_10"]
@@ -469,7 +497,9 @@ def test_metrics_are_known_before_the_run() -> None:
     of_gym = ["task/chain_sum/exact_match", "task/chain_sum/bpb"]
     assert list(measures(none | {"tasks": ["gym/chain_sum"]})) == of_gym
     of_suite = list(measures(none | {"tasks": [], "suite": "marin-8b"}))
-    assert len(of_suite) == 19 * 5
+    assert len(of_suite) == 19 * (5 + len(metrics.OF_LM_EVAL))
+    assert of_suite[:5] == [f"task/agieval_lsat_ar-3shot/{what}" for what in found_of_any]
+    assert {"task/mmlu-0shot/f1", "task/mmlu-0shot/word_perplexity"} < set(of_suite)
     assert {"task/mmlu-0shot/accuracy", "task/mmlu-5shot/accuracy"} < set(of_suite)
     declared = [{"task": "BBQ", "shots": None}]
     found = list(measures(none | {"tasks": [], "lm_eval": declared}))

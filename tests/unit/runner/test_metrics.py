@@ -16,7 +16,16 @@ def test_a_name_has_parts_and_says_unit_and_direction() -> None:
     assert metrics.better("eval/a/bpb") == metrics.better("eval/loss") == "lower"
     for what in ("accuracy", "accuracy_norm", "exact_match", "pass_at_1", "choice_prob_norm"):
         assert metrics.better(f"task/x/{what}") == "higher"
+    for what in ("f1", "bleu", "exact_match.flexible-extract"):
+        assert metrics.better(f"task/x/{what}") == "higher"
+    assert metrics.better("task/x/word_perplexity") == "lower"
+    assert metrics.words("task/x/exact_match.strict") == (
+        "share of answers that match exactly, read by strict on the benchmark `x`; higher is better"
+    )
     assert metrics.better("weights/output_norm") is None
+    long = metrics.of_task("bbq-0shot", "disamb_bias_score_" + 60 * "x")
+    assert metrics.wrong(long) == ""
+    assert long != metrics.of_task("bbq-0shot", "disamb_bias_score_" + 61 * "x")
     assert metrics.words("eval/docs/bpb") == (
         "bits per byte on `docs` in the validation text; lower is better"
     )
