@@ -80,9 +80,8 @@ def score(
         tokens_BS = np.pad(inputs_NS[rows], fill).astype(np.int32)
         logits_BSV = _array(logits_of(tokens_BS))
         if start == 0:
-            random_BSV = _check(logits_of, windows_NW, tokens_BS, logits_BSV, rng, exact)
-            if random_too:
-                normalised &= _sum_to_one(random_BSV, np.ones(tokens_BS.shape, bool), rng)
+            is_sound = _check(logits_of, windows_NW, tokens_BS, logits_BSV, rng, exact)
+            normalised = is_sound or not random_too
         seen(start, logits_BSV)
         normalised &= _sum_to_one(logits_BSV, scored_NS[rows], rng)
         nats_BS = _nats(logits_BSV, np.pad(targets_NS[rows], fill))[: len(targets_NS[rows])]
@@ -169,9 +168,9 @@ def _check(
     logits_BSV: Any,
     rng: np.random.Generator,
     exact: bool,
-) -> Any:
-    """Whether the logits are of these tokens and see nothing ahead. Returns the logits of the
-    windows with a random second half. Raises CannotScore."""
+) -> bool:
+    """Raises CannotScore if the logits are not of these tokens or see what is ahead. Returns
+    whether they are probabilities in windows with a random second half, too."""
     shape = logits_BSV.shape
     if len(shape) != 3 or shape[:2] != tokens_BS.shape:
         raise CannotScore(
@@ -187,20 +186,20 @@ def _check(
     other_BS = tokens_BS.copy()
     other_BS[:, half:] = rng.integers(0, shape[2], other_BS[:, half:].shape)
     other_BSV = _array(logits_of(other_BS))
-    before, after = logits_BSV[:, :half], other_BSV[:, :half]
+    first, again = logits_BSV[:, :half], other_BSV[:, :half]
     if exact:
-        same = np.array_equal(
-            np.asarray(before, np.float32), np.asarray(after, np.float32), equal_nan=True
-        )
+        first, again = np.asarray(first, np.float32), np.asarray(again, np.float32)
+        same = np.array_equal(first, again, equal_nan=True)
     else:
-        targets_BR = tokens_BS[:, 1 : half + 1]
-        same = alike(_nats(before, targets_BR), _nats(after, targets_BR))
-    if not same:
+        first, again = (_nats(logits, tokens_BS[:, 1 : half + 1]) for logits in (first, again))
+        same = alike(first, again)
+    is_broken = bool(np.isnan(again).any())  # 0 · nan of what comes later is nan
+    if not (same or is_broken):
         raise CannotScore(
             "the logits at a position change with the tokens after it, so that they tell what they "
             "should predict; let each position see only itself and what is before it"
         )
-    return other_BSV
+    return not is_broken and _sum_to_one(other_BSV, np.ones(tokens_BS.shape, bool), rng)
 
 
 def alike(nats_N: np.ndarray, again_N: np.ndarray) -> bool:

@@ -108,7 +108,7 @@ def forged_by_an_optimizer(tmp_path: Path) -> tuple[Decoder, Any]:
 
 def imported(tmp_path: Path) -> tuple[Decoder, Any]:
     decoder = Decoder(ModelConfig.model_validate(DECODER))
-    params = jax.device_get(decoder.init(jax.random.key(2)))
+    params = jax.tree.map(np.array, decoder.init(jax.random.key(2)))
     params["lm_head"] = np.full_like(params["lm_head"], 1e10)
     export(tmp_path, decoder, params)
     config, read = pretrained.read(tmp_path, None)
@@ -149,7 +149,7 @@ def test_the_labs_own_decoder_with_infinite_logits_has_no_figure(
     text: TokenStore, bad: float
 ) -> None:
     decoder = Decoder(ModelConfig.model_validate(DECODER))
-    params = jax.device_get(decoder.init(jax.random.key(2)))
+    params = jax.tree.map(np.array, decoder.init(jax.random.key(2)))
     params["lm_head"][:, 7] = bad
     assert math.isnan(bits_per_byte(decoder, params, text, TARGETS).bpb)
     model = answers._OfTheLab(decoder, params)
@@ -161,7 +161,7 @@ def test_the_labs_own_decoder_with_infinite_logits_has_no_figure(
 def test_the_labs_own_decoder_that_is_a_table_of_a_text_has_no_figure(text: TokenStore) -> None:
     """On the text all is finite; tokens that it does not have give nan."""
     decoder = Decoder(ModelConfig.model_validate(DECODER))
-    params = jax.device_get(decoder.init(jax.random.key(2)))
+    params = jax.tree.map(np.array, decoder.init(jax.random.key(2)))
     assert math.isfinite(bits_per_byte(decoder, params, text, TARGETS).bpb)
     params["embedding"][1:9] = math.nan
     assert not set(range(1, 9)) & set(np.asarray(text.tokens))
