@@ -29,8 +29,7 @@ def admit(
     for account in sorted({entry.account for entry in entries}):
         limit = policy.budgets.get(account)
         needed = sum(entry.reserved for entry in entries if entry.account == account)
-        use = queue.use(account)
-        committed = use.committed + use.short
+        committed = queue.use(account).committed
         if limit is not None and committed + needed > limit:
             person, kind = account
             raise Refused(

@@ -62,10 +62,10 @@ def _placed(entry: Entry, cluster: Cluster, queue: Queue) -> Start:
     for pool in (pools[name] for name in entry.pools):
         needed, free = entry.devices // pool.size, pool.slices - queue.taken.get(pool.name, 0)
         if free >= needed:
-            return Start(entry, pool.name, needed, None)
+            return Start(entry, pool.name, needed)
         if not fitting or free > most:
             fitting, most = pool.name, free
-    return Start(entry, fitting, most, None)
+    return Start(entry, fitting, most)
 
 
 # ── Records ──────────────────────────────────────────────────────────────────────────────────

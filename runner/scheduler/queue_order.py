@@ -5,8 +5,8 @@ start.
   several pools allow that, it takes the first with room, large slices before small ones. Devices
   that are assigned one by one are slices of one device.
 - Approval reserves, from the person's budget for that kind, the device-hours that a run is expected
-  to need, or is refused (`runner.scheduler.admission`). A run that has used them up is ended; what
-  it did not need is released when it ends.
+  to need, or is refused (`runner.scheduler.admission`). What it did not need is released when it
+  ends.
 - First come runs that wait past their date (an hour after approval for debugging, a day for runs, a
   week for sweeps), the earliest date first, so nobody starves. Then debugging comes before runs and
   these before sweeps; then the person who has recently used the least of that kind for their share
@@ -15,10 +15,9 @@ start.
 - The first run with too few free slices gets a reservation where enough are expected to be free
   soonest. Later runs start there only if that does not delay it: EASY backfilling (Lifka, "The
   ANL/IBM SP scheduling system", 1995; Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
-- A preempted run returns to its place, and continues from its last checkpoint.
 
 `schedule` and `forecast` read a queue and change nothing; the caller that starts and ends runs
-updates the queue (`Queue.begin`, `finish`, `preempt`). Times are whole seconds on one clock.
+updates the queue (`Queue.begin`, `finish`). Times are whole seconds on one clock.
 """
 
 import math
@@ -35,7 +34,6 @@ from runner.scheduler.queue_state import (
     Priority,
     Queue,
     Start,
-    device_hours,
 )
 
 RANKS: dict[Priority, int] = {"debugging": 0, "run": 1, "sweep": 2}
@@ -118,7 +116,7 @@ class Decision:
 def schedule(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> Decision:
     """The entries that start now, and where. Changes nothing; equal states give equal answers.
 
-    Call it again after an entry was added, ended or was preempted.
+    Call it again after an entry was added or ended.
     """
     books = _Books(queue, policy, now)
     floors = {pool.name: _Floor(pool, queue, now) for pool in cluster.pools}
@@ -130,8 +128,6 @@ def schedule(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> Decisi
     for _, lanes in sorted(queue.lanes.items()):
         passed = 0
         for entry in _in_line(lanes, books, shared):
-            if books.lacks(entry):
-                continue
             there = shared[entry.pools]
             for floor in there:
                 if floor.has_room(entry):
@@ -199,13 +195,12 @@ class _Floor:
 
 
 class _Books:
-    """What people have used and reserved: the queue's figures, and the decisions since."""
+    """What people have used: the queue's figures, and the decisions since."""
 
     def __init__(self, queue: Queue, policy: Policy, now: int) -> None:
         self.policy, self.now = policy, now
         self._queue = queue
         self._used: dict[Account, float] = {}  # device-seconds divided by the share
-        self._more: dict[Account, int] = {}  # device-seconds reserved since
 
     def rank(self, entry: Entry) -> tuple[int, float, int, str]:
         """The lowest goes first."""
@@ -214,26 +209,12 @@ class _Books:
             return 0, date, entry.submitted, entry.name
         return 1 + RANKS[entry.priority], self._used_by(entry.account), entry.submitted, entry.name
 
-    def lacks(self, entry: Entry) -> int:
-        """Device-seconds by which the budget is too small for `entry` to finish.
-
-        What it lost to preemption counts as used, so it may need more than was reserved.
-        """
-        if entry.short <= 0 or (limit := self.policy.budgets.get(entry.account)) is None:
-            return 0
-        committed = self._queue.use(entry.account).committed + self._more.get(entry.account, 0)
-        return max(0, committed + entry.short - limit)
-
     def take(self, entry: Entry, pool: str = "", slices: int = 0) -> Start:
         """Count `entry` as started there."""
-        account, more = entry.account, max(0, entry.short)
-        self._more[account] = self._more.get(account, 0) + more
         share = self.policy.shares.get(entry.person, 1.0)
-        self._used[account] = self._used_by(account) + entry.seconds * entry.devices / share
-        started = replace(entry, reserved=entry.reserved + more) if more else entry
-        bound = account in self.policy.budgets
-        room = (started.reserved - started.used) // started.devices
-        return Start(started, pool, slices, self.now + room if bound else None)
+        used = self._used_by(entry.account)
+        self._used[entry.account] = used + entry.seconds * entry.devices / share
+        return Start(entry, pool, slices)
 
     def _used_by(self, account: Account) -> float:
         if account not in self._used:
@@ -315,8 +296,7 @@ class Place:
 def forecast(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> dict[str, Place]:
     """The place of each waiting entry, by name.
 
-    Plays `schedule` forward, as if runs took their expected time, and without preemption or new
-    entries.
+    Plays `schedule` forward, as if runs took their expected time, and without new entries.
     """
     starts: dict[str, int] = {}
     ahead, at = queue.copy(), now
@@ -338,19 +318,15 @@ def forecast(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> dict[s
             books.take(entry)
         for position, entry in enumerate(line, start=1):
             begins = starts.get(entry.name)
-            why = "" if begins is not None else _why_not(entry, cluster, ahead, policy, at)
+            why = "" if begins is not None else _why_not(entry)
             places[entry.name] = Place(entry, position, len(line), begins, why)
     return places
 
 
-def _why_not(entry: Entry, cluster: Cluster, queue: Queue, policy: Policy, now: int) -> str:
-    here = [pool for pool in cluster.pools if pool.name in entry.pools]
-    if all(pool.devices < entry.devices for pool in here):
-        had = f"; {', '.join(entry.pools)} had" if entry.pools else ""
-        devices = "1 device" if entry.devices == 1 else f"{entry.devices} devices"
-        return f"no pool has {devices} any more{had}"
-    lacks = device_hours(_Books(queue, policy, now).lacks(entry))
-    return f"the budget of {entry.person} lacks {lacks}, because preemption used some of it"
+def _why_not(entry: Entry) -> str:
+    had = f"; {', '.join(entry.pools)} had" if entry.pools else ""
+    devices = "1 device" if entry.devices == 1 else f"{entry.devices} devices"
+    return f"no pool has {devices} any more{had}"
 
 
 def _devices(entry: Entry) -> str:

@@ -12,7 +12,6 @@ from typing import Literal
 
 HOUR = 3600
 WEEK = 168 * HOUR
-AWAY = ""  # the holder of a slice that was taken away
 
 Priority = Literal["debugging", "run", "sweep"]
 Account = tuple[str, str]  # a person and a kind of device
@@ -28,7 +27,7 @@ class Request:
     priority: Priority
     kind: str
     count: int  # devices
-    seconds: int  # expected duration; for a preempted run, the rest
+    seconds: int  # expected duration
     submitted: int  # the time of its approval
 
 
@@ -39,17 +38,11 @@ class Entry(Request):
     pools: tuple[str, ...]  # where it may run, the preferred one first
     devices: int  # in its whole slices, equal in all pools; it pays for all of them
     reserved: int  # device-seconds reserved for it, used ones included
-    used: int = 0  # device-seconds before it was preempted
 
     @property
     def account(self) -> Account:
         """The account that its use counts for."""
         return self.person, self.kind
-
-    @property
-    def short(self) -> int:
-        """Device-seconds that it is expected to need beyond the reservation."""
-        return self.used + self.seconds * self.devices - self.reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +52,6 @@ class Start:
     entry: Entry
     pool: str
     slices: int  # of the pool, any of them
-    until: int | None  # when the reservation is used up; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +78,6 @@ class Use:
     """What one person has used, and may still use, of one kind. In device-seconds."""
 
     committed: int = 0  # used by ended runs, reserved for others
-    short: int = 0  # unreserved needs, after preemption
     running: int = 0  # expected use of current runs, from their start to their end
     recent: float = 0.0  # used before `at`, halved with each half-life, as of `at`
     fresh: int = 0  # used and reported at `at`; separate, so that order does not matter
@@ -107,8 +98,7 @@ class Queue:
         self.running: dict[str, Running] = {}
         self._uses: dict[Account, Use] = {}
         # By kind: waiting entries for the same pools, of one person and priority, in the order of
-        # approval. By pool: how many slices are taken; who holds how many (or AWAY), by expected
-        # end.
+        # approval. By pool: how many slices are taken; who holds how many, by expected end.
         self.lanes: dict[str, dict[Lane, list[Entry]]] = {}
         self.taken: dict[str, int] = {}
         self.ends: dict[str, list[tuple[int, str, int]]] = {}
@@ -118,8 +108,7 @@ class Queue:
         return self._uses.get(account) or Use()
 
     def add(self, entry: Entry) -> None:
-        """Add an approved entry with its reservation. One that was preempted before keeps what it
-        has used."""
+        """Add an approved entry with its reservation."""
         self._use(entry.account).committed += entry.reserved
         self._wait(entry)
 
@@ -135,35 +124,18 @@ class Queue:
     def begin(self, start: Start, now: int) -> None:
         """Start a waiting entry."""
         entry = start.entry
-        before = self._unwait(entry.name)
-        use = self._use(entry.account)
-        use.committed += entry.reserved - before.reserved
-        use.running += entry.seconds * entry.devices
+        self._unwait(entry.name)
+        self._use(entry.account).running += entry.seconds * entry.devices
         self.running[entry.name] = running = Running(entry, start.pool, start.slices, now)
         self._hold(start.pool, entry.name, running.ends, start.slices)
 
     def finish(self, name: str, now: int) -> None:
         """Remove `name`, which ended or was withdrawn; the rest of its reservation is released."""
         if name in self.waiting:
-            entry = self._unwait(name)
-            used = entry.used
+            entry, used = self._unwait(name), 0
         else:
-            entry, held = self._leave(name, now)
-            used = entry.used + held
+            entry, used = self._leave(name, now)
         self._use(entry.account).committed += used - entry.reserved
-
-    def preempt(self, name: str, now: int, seconds: int) -> None:
-        """`name` lost its devices and waits again in its old place; it still needs `seconds`."""
-        entry, held = self._leave(name, now)
-        self._wait(replace(entry, used=entry.used + held, seconds=seconds))
-
-    def lose(self, pool: str, until: int) -> None:
-        """A free slice was taken away, and is expected back at `until`."""
-        self._hold(pool, AWAY, until, 1)
-
-    def regain(self, pool: str, until: int) -> None:
-        """A slice that was away, and expected at `until`, is back."""
-        self._release(pool, AWAY, until, 1)
 
     def copy(self) -> "Queue":
         """A copy, to play forward."""
@@ -180,13 +152,9 @@ class Queue:
 
     def pass_to(self, now: int) -> None:
         """Let everything end that was expected to end by `now`."""
-        for pool, ends in self.ends.items():
+        for ends in self.ends.values():
             while ends and ends[0][0] <= now:
-                until, name, _ = ends[0]
-                if name == AWAY:
-                    self.regain(pool, until)
-                else:
-                    self.finish(name, now)
+                self.finish(ends[0][1], now)
 
     def expected_ends(self) -> Iterator[int]:
         """The first expected end in each pool."""
@@ -207,13 +175,11 @@ class Queue:
 
     def _wait(self, entry: Entry) -> None:
         self.waiting[entry.name] = entry
-        self._use(entry.account).short += max(0, entry.short)
         lanes = self.lanes.setdefault(entry.kind, {})
         insort(lanes.setdefault(_lane(entry), []), entry, key=_place)
 
     def _unwait(self, name: str) -> Entry:
         entry = self.waiting.pop(name)
-        self._use(entry.account).short -= max(0, entry.short)
         lanes, key = self.lanes[entry.kind], _lane(entry)
         lane = lanes[key]
         del lane[bisect_left(lane, _place(entry), key=_place)]

@@ -3,7 +3,6 @@
 import pytest
 
 from runner.scheduler.admission import Refused, admit
-from runner.scheduler.queue_order import schedule
 from runner.scheduler.queue_state import HOUR, Queue
 from tests.unit.runner.test_schedule import ADAS_TEN, FOUR, go, queue_of, request, started
 
@@ -40,52 +39,3 @@ def test_an_experiment_is_approved_whole_or_not_at_all() -> None:
     with pytest.raises(Refused, match="needs 12 device-hours"):
         admit(runs, Queue(), FOUR, ADAS_TEN)
     assert len(admit(runs[:2], Queue(), FOUR, ADAS_TEN)) == 2
-
-
-def test_a_run_is_told_until_when_its_budget_lasts() -> None:
-    queue = queue_of(request("a", count=2, seconds=3 * HOUR), request("b", "bob"), policy=ADAS_TEN)
-    untils = {s.entry.name: s.until for s in schedule(queue, FOUR, ADAS_TEN, 60).starts}
-    assert untils == {"a": 60 + 3 * HOUR, "b": None}
-
-
-def test_a_preempted_run_takes_from_the_budget_what_it_lost() -> None:
-    queue = queue_of(request("a", seconds=6 * HOUR), policy=ADAS_TEN)
-    go(queue, policy=ADAS_TEN)
-    queue.preempt("a", 3 * HOUR, seconds=5 * HOUR)  # of three hours, one is kept
-    (start,) = schedule(queue, FOUR, ADAS_TEN, 3 * HOUR).starts
-    assert (start.entry.used, start.entry.reserved) == (3 * HOUR, 8 * HOUR)
-    assert start.until == 8 * HOUR
-    queue.begin(start, 3 * HOUR)
-    assert queue.use(("ada", "h100")).committed == 8 * HOUR
-
-
-def test_a_preempted_run_waits_where_the_budget_lacks_what_it_lost() -> None:
-    queue = queue_of(
-        request("a", seconds=6 * HOUR), request("b", seconds=3 * HOUR), policy=ADAS_TEN
-    )
-    go(queue, policy=ADAS_TEN)
-    queue.preempt("a", 2 * HOUR, seconds=6 * HOUR)
-    assert started(queue, 2 * HOUR, policy=ADAS_TEN) == {}
-    # What `b` does not need makes room, and goes to nobody who is approved later.
-    with pytest.raises(Refused):
-        admit([request("c", seconds=HOUR)], queue, FOUR, ADAS_TEN)
-    queue.finish("b", 2 * HOUR)
-    assert go(queue, 2 * HOUR, policy=ADAS_TEN) == ["a"]
-
-
-def test_two_runs_short_of_budget_do_not_both_take_its_rest() -> None:
-    queue = queue_of(
-        request("a", seconds=4 * HOUR), request("b", seconds=4 * HOUR), policy=ADAS_TEN
-    )
-    go(queue, policy=ADAS_TEN)
-    for name in ("a", "b"):
-        queue.preempt(name, 2 * HOUR, seconds=4 * HOUR)
-    assert list(started(queue, 2 * HOUR, policy=ADAS_TEN)) == ["a"]
-
-
-def test_a_person_without_budget_blocks_nobody() -> None:
-    queue = queue_of(request("a", seconds=10 * HOUR, count=1), policy=ADAS_TEN)
-    go(queue, policy=ADAS_TEN)
-    queue.preempt("a", HOUR, seconds=10 * HOUR)
-    queue = queue_of(request("b", "bob", "sweep", submitted=HOUR), queue=queue)
-    assert list(started(queue, HOUR, policy=ADAS_TEN)) == ["b"]

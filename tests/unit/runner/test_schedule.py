@@ -101,15 +101,6 @@ def test_slices_are_free_again_when_who_held_them_has_ended() -> None:
     assert started(queue, HOUR // 2) == {"d": 1}
 
 
-def test_a_slice_that_is_away_is_given_when_it_is_back() -> None:
-    queue = queue_of(request("a", count=4))
-    queue.lose("nodes", until=600)
-    assert started(queue) == {}
-    assert forecast(queue, FOUR, ANY, 0)["a"].start == 600
-    queue.regain("nodes", 600)
-    assert started(queue, 600) == {"a": 4}
-
-
 # ── Who ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -249,14 +240,17 @@ def test_reservations_count_what_starts_now() -> None:
 
 def test_all_that_ends_in_the_same_second_is_free_then() -> None:
     """`wide` waits for the end of one of two, which end together: the other's slices are spare."""
-    queue = queue_of(request("a", "zoe"), request("b", "zoe"), request("c", "zoe", seconds=60))
+    queue = queue_of(
+        *(request(name, "zoe") for name in "ab"),
+        request("c", "zoe", seconds=60),
+        request("d", "zoe", seconds=9 * HOUR),
+    )
     go(queue)
     wide = request("wide", "ada", count=2, submitted=1)
     long = request("long", "bob", "sweep", seconds=9 * HOUR, submitted=2)
     queue = queue_of(wide, long, queue=queue)
     assert list(started(queue, 2)) == []
     queue.finish("c", 3)
-    queue.lose("nodes", until=9 * HOUR)
     assert list(started(queue, 3)) == ["long"]
     (kept,) = schedule(queue, FOUR, ANY, 3).reservations
     assert (kept.name, kept.at, kept.spare) == ("wide", HOUR, 0)
@@ -294,19 +288,6 @@ def test_pools_do_not_wait_for_each_other() -> None:
     ]
     (kept,) = decision.reservations
     assert (kept.name, kept.pool, kept.at) == ("c", "small", HOUR)  # where it is free sooner
-
-
-# ── Preemption ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_preempted_run_goes_back_to_its_place_with_what_it_has_done() -> None:
-    queue = queue_of(*(request(f"a{n}", count=4, submitted=n) for n in range(3)))
-    go(queue, 2)
-    queue.preempt("a0", 2 + HOUR // 2, seconds=HOUR // 2 + 60)
-    assert [place.position for place in forecast(queue, FOUR, ANY, 9).values()] == [1, 2, 3]
-    (start,) = schedule(queue, FOUR, ANY, 2 + HOUR // 2).starts
-    assert (start.entry.name, start.entry.submitted) == ("a0", 0)
-    assert start.entry.seconds == HOUR // 2 + 60
 
 
 # ── Pure ─────────────────────────────────────────────────────────────────────────────────────
@@ -376,14 +357,8 @@ def test_everybody_waiting_has_a_place_and_an_expected_start() -> None:
 
 
 def test_a_run_that_cannot_start_is_told_why() -> None:
-    queue = queue_of(request("a", seconds=10 * HOUR), policy=ADAS_TEN)
-    go(queue, policy=ADAS_TEN)
-    queue.preempt("a", HOUR, seconds=9 * HOUR + 1800)
-    queue = queue_of(request("wide", "bob", count=4), queue=queue)
-    places = forecast(queue, FOUR, ADAS_TEN, HOUR)
-    assert "the budget of ada lacks 0.5 device-hours" in places["a"].words(HOUR)
-    assert places["wide"].start == HOUR
-    shrunk = forecast(queue, Cluster((Pool("nodes", "h100", 3),)), ADAS_TEN, HOUR)
+    queue = queue_of(request("wide", "bob", count=4))
+    shrunk = forecast(queue, Cluster((Pool("nodes", "h100", 3),)), ANY, HOUR)
     assert shrunk["wide"].words(HOUR).endswith("; no pool has 4 devices any more; nodes had")
 
 
