@@ -317,35 +317,3 @@ def _exponents(pairs: list[tuple[float, float]], level: float) -> tuple[float, f
         return float(brentq(lambda b: float(squares(np.array([b]))[0]) - most, *ends))
 
     return end(inside[0], inside[0] - 1), end(inside[-1], inside[-1] + 1)
-
-
-def leave_one_out(points: Points, at: float, *, floor: float | None = None) -> tuple[float, float]:
-    """The minimum and maximum of the loss forecast at C = `at` when one C is left out. Raises
-    Refused if too few would be left."""
-    pairs = _pairs(points)
-    found = [
-        fit([pair for pair in pairs if pair[0] != left], floor=floor).loss(at)
-        for left in sorted({compute for compute, _ in pairs})
-    ]
-    return min(found), max(found)
-
-
-# ── Several boards ───────────────────────────────────────────────────────────────────────────
-
-
-def pooled_floor(boards: Iterable[Points]) -> float:
-    """The one floor c with the least squares for curves of their own through these data sets, which
-    must be scored on the same text. Raises Refused if one has too few points, or if no floor above
-    0 is best."""
-    kept = [_pairs(board) for board in boards]
-    most = min(loss for board in kept for _, loss in board)
-    grid = np.linspace(0.0, most, 30)[:-1]
-
-    def squares(c: float) -> float:
-        return sum(fit(board, floor=c).squares for board in kept)
-
-    best = int(np.argmin([squares(c) for c in grid]))
-    if best == 0:
-        raise Refused("no floor above 0 fits these boards together")
-    near = (grid[best - 1], grid[min(best + 1, len(grid) - 1)])
-    return float(minimize_scalar(squares, bounds=near, method="bounded").x)

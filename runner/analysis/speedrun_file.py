@@ -164,8 +164,8 @@ RULES = {
         "training_hardware_flops",
     ),
     "chips": Rule(
-        "Hardware FLOPs per second equal the peak of a whole number of known chips",
-        "training_hardware_flops",
+        "The peak FLOP/s are those of a known chip",
+        "device_flops",
     ),
     "twice": Rule("Each W&B run is entered only once", "wandb_run_link"),
     "data": Rule("A run trains on each token of the data at most once", "total_tokens"),
@@ -181,7 +181,7 @@ def audit(
 ) -> list[Finding]:
     """Findings about whole entries, by name. `standing`: the owners of W&B runs (`wandb_run`) that
     are already on the leaderboard."""
-    found = audit_rows([_as_row(name, run) for name, run in entries.items()], chips=False)
+    found = _audit_rows([_as_row(name, run) for name, run in entries.items()])
     for name, run in entries.items():
         link = wandb_run(run.wandb_run_link)
         if link and (other := (standing or {}).get(link)):
@@ -200,14 +200,14 @@ def _as_row(name: str, run: RunInfo) -> dict[str, Any]:
     return {key: given[of] for key, of in PUBLIC.items()} | {"results_filepath": name}
 
 
-def audit_rows(rows: Sequence[Mapping[str, Any]], *, chips: bool = True) -> list[Finding]:
-    """Findings about rows of the public leaderboard, as far as their ten fields allow."""
+def _audit_rows(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Findings about the fields that a public row has."""
     found: list[Finding] = []
     links = defaultdict[str, list[str]](list)
     for row in rows:
         name = str(row["results_filepath"])
         wrong = list(_of_figures(name, row))
-        found += wrong or _of_costs(name, row, chips)
+        found += wrong or _of_costs(name, row)
         if link := wandb_run(row.get("wandb_link")):
             links[link].append(name)
     for names in links.values():
@@ -230,40 +230,11 @@ def _of_figures(name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(name, "impossible", "figure", words)
 
 
-def _of_costs(name: str, row: Mapping[str, Any], chips: bool) -> Iterator[Finding]:
+def _of_costs(name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
     model, hardware = float(row["model_flops"]), float(row["training_hardware_flops"])
     if model > hardware:
         words = f"model FLOPs {model:.4g} are {model / hardware:.2f} times the hardware FLOPs"
         yield Finding(name, "impossible", "utilisation", words)
-    if not chips:
-        return
-    rate = hardware / float(row["training_time"])
-    if not any(rate > peak / 2 and _near(rate / peak) for peak in PEAKS.values()):
-        words = f"{rate:.4g} hardware FLOP/s are the peak of no whole number of known chips"
-        yield Finding(name, "odd", "chips", words)
-    if (passes := _passes(row)) and passes > 1 + CLOSE:
-        words = (
-            f"if it has the public shape of its size, with windows of 4,096 tokens, its model "
-            f"FLOPs make {passes:.1f} passes over 10 billion tokens"
-        )
-        yield Finding(name, "odd", "data", words)
-
-
-def _near(number: float) -> bool:
-    return abs(number - round(number)) < CLOSE
-
-
-def _passes(row: Mapping[str, Any]) -> float | None:
-    """How often a run of one of the public shapes saw its 10 billion tokens; None for another
-    shape."""
-    for size in ("130m", "300m", "520m", "1.2b"):
-        shape = ModelConfig.model_validate(
-            {"size": size, "seq_len": 4096, "vocab_size": VOCABULARY}
-        )
-        if flops.parameters(shape) == row["model_size"]:
-            tokens = float(row["model_flops"]) / 3 / flops.forward_flops_per_token(shape)
-            return tokens / PUBLIC_TOKENS
-    return None
 
 
 def _is_positive(value: object) -> bool:

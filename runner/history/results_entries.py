@@ -9,12 +9,14 @@ so, and its runs become rows of the tier "self-reported".
 """
 
 import hashlib
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Literal
 
-from runner.analysis import public_boards, speedrun_file
+from runner.analysis import speedrun_file
 from runner.analysis.speedrun_file import BadFile, RunInfo
 from runner.lib import bounds
 from runner.lib.base_record import Instant, Record, Sha256
@@ -234,8 +236,7 @@ def standing(rows: Iterable[Entered], but: Iterable[str] = ()) -> dict[str, str]
     """The owners of W&B runs on the leaderboard, including the public one; without files at the
     paths `but`, which are about to be replaced."""
     leave = set(but)
-    entered = [
-        *((row["wandb_link"], str(row["results_filepath"])) for row in public_boards.rows()),
-        *((row.run.wandb_run_link, row.name) for row in rows if row.path not in leave),
-    ]
-    return {run: whose for link, whose in entered if (run := speedrun_file.wandb_run(link))}
+    text = files("runner.analysis").joinpath("public/marin_runs.json").read_text("utf-8")
+    public: dict[str, str] = json.loads(text)["runs"]
+    own = ((row.run.wandb_run_link, row.name) for row in rows if row.path not in leave)
+    return public | {run: whose for link, whose in own if (run := speedrun_file.wandb_run(link))}

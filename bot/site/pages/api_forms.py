@@ -199,23 +199,6 @@ class Studies(_Form):
     studies: list[dict[str, Any]]
 
 
-class Scaling(RootModel[dict[str, dict[str, Any]]]):
-    """Scaling laws through public rows, by axis."""
-
-
-class AuditForm(_Form):
-    """A finding about a public row."""
-
-    entry: str
-    kind: str
-    rule: str
-    words: str
-
-
-class Audit(RootModel[list[AuditForm]]):
-    """What a check of public rows found."""
-
-
 class Sealed(_Form):
     """A sealed forecast of the lab."""
 
@@ -288,8 +271,6 @@ FILES = (
     ),
     File("api/delphi.json", "sealed-forecasts", SealedOnes, "the lab's sealed forecasts"),
     File("api/delphi/<name>.json", "sealed-forecast", Sealed, "one of them"),
-    File("api/scaling.json", "scaling", Scaling, "laws through public rows"),
-    File("api/audit.json", "audit", Audit, "what a check of public rows found"),
     File("api/keys.json", "keys", Keys, "the lab's public keys, if it signs"),
     File("api/signed/<path>.json", "signed", Signed, "signed records"),
 )

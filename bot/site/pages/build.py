@@ -36,7 +36,6 @@ from bot.site.pages import (
     front,
     members,
     programs,
-    public,
     runs,
     searches,
     signed,
@@ -194,7 +193,6 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     if key:
         signs = key
         yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))
-    yield from listed("scaling.html", lambda: public.files(this))
     yield from listed("delphi.html", lambda: delphi.files(this))
     yield from listed("data", lambda: step_output.files(facts, this, store))
 

@@ -144,17 +144,3 @@ def test_with_three_points_the_floor_is_given_and_the_interval_says_so() -> None
     assert found.law.sentence.endswith("+ 0.6000 (c stated)")
     assert found.words == "the floor is taken as 0.6 and its own error is not in the interval"
     assert found.low < found.loss < found.high
-
-
-def test_leaving_out_a_size_moves_the_forecast() -> None:
-    board, at, _ = next(boards(8, 0.003, 1))
-    found = scaling.forecast(board, at)
-    low, high = scaling.leave_one_out(board, at)
-    assert low < found.loss < high
-
-
-def test_one_floor_is_found_for_several_boards() -> None:
-    compute = [1e18, 3e18, 1e19]
-    kinds = [Law(a, b, 0.7, 3e18, 0.0, 3) for a, b in ((0.5, 0.2), (0.4, 0.15), (0.6, 0.25))]
-    found = scaling.pooled_floor({x: law.loss(x) for x in compute} for law in kinds)
-    assert found == pytest.approx(0.7, abs=1e-3)

@@ -161,7 +161,7 @@ def test_a_kind_of_pages_that_cannot_even_be_listed_takes_no_other_down(
     monkeypatch.setattr(where, "files", breaks)
     left = built(store, site).left_out
     assert any(FAULT in why for why in left.values())
-    assert {"scaling.html", "speedrun.html", f"executions/{number(3)}/index.html"} <= html(site)
+    assert {"people.html", "speedrun.html", f"executions/{number(3)}/index.html"} <= html(site)
 
 
 def test_a_store_that_cannot_be_reached_is_no_fault_of_a_page(

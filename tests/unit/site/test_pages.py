@@ -11,7 +11,7 @@ import pytest
 
 from bot.site.facts.lab import read_lab
 from bot.site.pages import build as pages_build
-from bot.site.pages import executions
+from bot.site.pages import executions, templating
 from bot.site.pages.build import SiteError, build
 from engine.config.schema import TrainConfig
 from runner.store.store import Store
@@ -367,3 +367,11 @@ def test_arms_with_and_without_phases_are_told_apart():
         assert differing["flat"] == {"phases": None}
         [phase] = differing["late"]["phases"]
         assert (phase["at"], phase["lr_schedule"]) == (8, "cosine")
+
+
+def test_a_relative_error_has_a_sign_and_zero_has_none() -> None:
+    assert [templating.signed(x) for x in (0.0123, -0.0123, -0.00001)] == [
+        "+1.23 %",
+        "−1.23 %",
+        "0.00 %",
+    ]
