@@ -7,26 +7,27 @@ job of the plan needs of them, its text and its own modules, is kept in the stor
 import logging
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.controller.lab_files import LabFiles
 from bot.github import Entry, GitHub, Gone, Refused
 from bot.github.commit_tree import Tree, Unfit
+from bot.inbox.quarantine import NOT_THEIRS
 from bot.messages.plan_comment import UNSEEN
 from bot.model.thread import Finding
 from runner.execution import aliases, git_source
 from runner.history import forecasts, provenance, results_entries
 from runner.history.execution_index import Past
 from runner.lib.problems import BadExperiment, Problem
-from runner.planning import code_digest, planned_steps, planner
+from runner.lib.yaml_lines import Path as Place
+from runner.planning import code_digest, limited_plan, planner
+from runner.planning.limited_plan import Loss, Outline
 from runner.schema import record
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Preregistration, Source
 from runner.spec import declaration
-from runner.spec.graph import Graph
 from runner.store.store import Store
 
 MAX_MODULES = 200  # own modules of an experiment
@@ -36,8 +37,6 @@ BROKEN = (
     "The lab's own files on its default branch have mistakes, so that nothing can be planned. "
     "A maintainer mends them; then comment `/plan`."
 )
-# Errors that a stranger's file may raise unexpectedly.
-UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, MemoryError)
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +60,9 @@ class Declared:
         except Refused as error:  # GitHub refuses; a retry would not change that
             words = f"{UNSEEN} what this commit changes ({error})."
             return Finding(None, problems=(words,))
-        except UNREADABLE as error:
-            # It must not block its thread forever.
+        except NOT_THEIRS:
+            raise
+        except Exception as error:  # a stranger's file must not block its thread forever
             log.exception("%s could not be read", head)
             words = f"This commit's declaration cannot be read ({type(error).__name__})."
             return Finding(None, problems=(words,))
@@ -143,95 +143,89 @@ class Declared:
             return self._plan(repository, folder, files, rung, lab).fingerprint
         except (BadExperiment, Refused):
             return None
-        except UNREADABLE:
+        except NOT_THEIRS:
+            raise
+        except Exception:
             log.exception("%s could not be read", head)
             return None
 
     def _plan(
         self, repository: int, folder: str, files: Tree, rung: int, lab: LabConfig
     ) -> record.Plan:
-        name = declaration.declaring(folder, files.__contains__)
-        file = f"{folder}/{name}"
-        text = declaration.read(_declaration(files, name, file), file)
-        graph = declaration.drafted(text, lab)
-        sealed = self._sealed(repository, graph)
-        return self._resolved(graph, folder, files, sealed, rung)
-
-    def _sealed(self, repository: int, graph: Graph) -> Preregistration | None:
-        number = graph.experiment.preregistration
-        if number is None:
-            return None
-        path = f"preregistrations/{repository}/{number}/1"
-        sealed = record.read(self.store, path, Preregistration)
-        if sealed is None:
-            words = (
-                f"#{number} is not a sealed preregistration of this repository; open one with "
-                "the experiment form, wait for its seal, then push to this branch again"
-            )
-            graph.complaints.say(("preregistration",), words)
-        return sealed
-
-    def _resolved(
-        self,
-        graph: Graph,
-        folder: str,
-        files: Tree,
-        sealed: Preregistration | None,
-        rung: int,
-    ) -> record.Plan:
         """The plan, for which own modules and texts are read. What its jobs need of them is
         kept."""
-        where = ("steps",) if graph.experiment.data is None else ("own",)
-        modules = _modules(graph, files)
-        if len(modules) > MAX_MODULES:
-            words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
-            graph.complaints.lose(where, words)
-        if (size := sum(entry.size for entry in modules.values())) > MAX_CODE:
-            words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
-            graph.complaints.lose(where, words)
+        name = declaration.declaring(folder, files.__contains__)
+        file = f"{folder}/{name}"
+        text = _declaration(files, name, file)
+        needs = limited_plan.outline(text, file, lab)
+        sealed = self._sealed(repository, needs.preregistration)
         with tempfile.TemporaryDirectory() as there:
-            laid = Path(there, folder)
+            laid, kept = Path(there, folder), Path(there, "kept")
             laid.mkdir(parents=True)
-            if len(modules) <= MAX_MODULES and size <= MAX_CODE:
-                with _fitting(graph, where):
-                    files.lay(laid, list(modules))
-                    binary = filter(code_digest.BINARY.search, files)  # refused by name
-                    files.mark(laid, binary)
-            for names, place in _texts(graph, files):
-                with _fitting(graph, place):
-                    files.lay(laid, names)
+            kept.mkdir()
+            losses, problems = _lay(needs, folder, files, laid), list[Problem]()
             try:
                 files.check()  # also files that nobody has read
             except Unfit as error:
-                if not any(str(error) == one.message for one in graph.complaints.found):
-                    graph.complaints.add(Problem(folder, None, "", str(error)))
-            plan = planner.make_plan(graph, laid, called=folder, sealed=sealed, rung=rung)
-            planner.keep(self.store, plan, laid)
+                if all(str(error) != loss.message for loss in losses):
+                    problems.append(Problem(folder, None, "", str(error)))
+            plan, contents = limited_plan.plan(
+                *(text, file, lab, laid, kept),
+                sealed=sealed,
+                rung=rung,
+                losses=losses,
+                problems=problems,
+            )
+            if missing := planner.unfetched(self.store, plan, folder):
+                raise BadExperiment(missing)
+            for name, path in contents.items():
+                self.store.create(name, path.read_bytes())
             return plan
 
-
-@contextmanager
-def _fitting(graph: Graph, place: tuple[str | int, ...]) -> Iterator[None]:
-    """Report files that cannot be written at this place of the declaration."""
-    try:
-        yield
-    except Unfit as error:
-        graph.complaints.lose(place, str(error))
+    def _sealed(self, repository: int, number: int | None) -> Preregistration | None:
+        if number is None:
+            return None
+        path = f"preregistrations/{repository}/{number}/1"
+        return record.read(self.store, path, Preregistration)
 
 
-def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
+def _lay(needs: Outline, folder: str, files: Tree, laid: Path) -> list[Loss]:
+    """Write the experiment's own modules, texts, prompts and tasks. Returns what cannot be
+    written."""
+    losses = list[Loss]()
+
+    def lay(place: Place, names: list[str]) -> None:
+        try:
+            files.lay(laid, names)
+        except Unfit as error:
+            losses.append(Loss(place, str(error)))
+
+    where: Place = ("own",) if needs.short else ("steps",)
+    modules = _modules(needs, files)
+    size = sum(entry.size for entry in modules.values())
+    if len(modules) > MAX_MODULES:
+        words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
+        losses.append(Loss(where, words))
+    if size > MAX_CODE:
+        words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
+        losses.append(Loss(where, words))
+    if not losses:
+        lay(where, [*modules])
+        try:
+            files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by name
+        except Unfit as error:
+            losses.append(Loss(where, str(error)))
+    for names, place in needs.files:
+        lay(place, [name for name in names if name in files])
+    return losses
+
+
+def _modules(needs: Outline, files: Tree) -> dict[str, Entry]:
     """The experiment's own modules, if any of them runs."""
-    if not any(node.own for node in graph.nodes.values()) and declaration.PYTHON_NAME not in files:
+    if not needs.own and declaration.PYTHON_NAME not in files:
         return {}
     read = (".py", declaration.LOCK_NAME)
     return {name: entry for name, entry in files.items() if name.endswith(read)}
-
-
-def _texts(graph: Graph, files: Tree) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
-    """The experiment's own texts, prompts and tasks, each with the place that names it."""
-    for name, node in graph.nodes.items():
-        if named := [one for one in planned_steps.files_of(node) if one in files]:
-            yield named, graph.source(name)
 
 
 def _is_results(path: str) -> bool:

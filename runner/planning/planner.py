@@ -182,27 +182,31 @@ def _data(
 def keep(store: Store, plan: Plan, folder: Path) -> None:
     """Copy the own modules and texts to where the jobs find them. Raises BadExperiment if they have
     changed since they were planned, or if the store lacks a corpus or an imported model."""
+    if missing := unfetched(store, plan, str(folder)):
+        raise BadExperiment(missing)
+    for name, content in contents(plan, folder).items():
+        store.create(name, content)
+
+
+def contents(plan: Plan, folder: Path) -> dict[str, bytes]:
+    """{name in the store: content} of the own modules and texts. Raises BadExperiment if they have
+    changed since they were planned."""
     files = _own_code(plan.steps, folder, plan.compiled)
     same = _digest(files) == plan.code_sha256
-    texts = {}
-    for name, step in plan.steps.items():
+    found = {f"{code_folder(plan)}/{name}": content for name, content in files.items()}
+    for step in plan.steps.values():
         if not (place := kept_folder(step)) or _is_fetched(step):
             continue
         if step.do == "label":
             continue  # `regatta label` puts them there, once the text is made
-        texts[place] = found = _texts(step, folder)
-        digests = {name: hashlib.sha256(one).hexdigest() for name, one in found.items()}
+        texts = _texts(step, folder)
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in texts.items()}
         same &= digests == _text_digests(step)
-    if missing := unfetched(store, plan, str(folder)):
-        raise BadExperiment(missing)
+        found |= {f"{place}/{name}": content for name, content in texts.items()}
     if not same:
         words = "its own files were edited while it was planned; plan again"
         raise BadExperiment([Problem(str(folder), None, "", words)])
-    for name, content in files.items():
-        store.create(f"{code_folder(plan)}/{name}", content)
-    for place, contents in texts.items():
-        for name, content in contents.items():
-            store.create(f"{place}/{name}", content)
+    return found
 
 
 def unfetched(store: Store, plan: Plan, called: str) -> list[Problem]:

@@ -1,0 +1,82 @@
+"""Functions that `tests/unit/sandbox/test_limited.py` calls in a child."""
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from runner.lib import process_tree
+
+prepared = 0
+
+
+def prepare() -> None:
+    global prepared
+    prepared += 1
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def surroundings() -> list[Any]:
+    """Whether it was prepared, its environment, its open files, its limit of core dumps."""
+    import resource
+
+    files = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    return [prepared, dict(os.environ), files, resource.getrlimit(resource.RLIMIT_CORE)]
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def take(count: int) -> int:
+    return len(bytearray(count))
+
+
+def answer(count: int) -> str:
+    return "x" * count
+
+
+def compile_pattern(pattern: str) -> None:
+    re.compile(pattern)
+
+
+def end(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+def leave(path: str) -> None:
+    """Leave a process behind, in a session of its own, that would write a file later."""
+    code = f"import time; time.sleep(1); open({path!r}, 'w')"
+    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    if path.endswith("waits"):
+        time.sleep(60)
+    del child
+
+
+def not_json() -> object:
+    return object()
+
+
+def leave_exit() -> None:
+    sys.exit(3)
+
+
+def parent() -> list[int]:
+    """The server, and its threads."""
+    return [os.getppid(), process_tree.process(os.getppid()).threads]
