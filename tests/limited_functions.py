@@ -3,10 +3,10 @@
 import ctypes
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from runner.lib import process_tree
@@ -27,7 +27,7 @@ def surroundings() -> list[Any]:
     """Whether it was prepared, its environment, its open files, its limit of core dumps."""
     import resource
 
-    files = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    files = [str(path.resolve()) for path in Path("/proc/self/fd").iterdir()]
     return [prepared, dict(os.environ), files, resource.getrlimit(resource.RLIMIT_CORE)]
 
 

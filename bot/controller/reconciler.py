@@ -23,7 +23,7 @@ from bot.controller.write_budget import LONGEST_RETRY, PICTURE_WRITES, Pace, Put
 from bot.github import GitHub, Later, Refused, RefusedForNow
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox.deliveries import Unheard
-from bot.inbox.quarantine import Quarantine, SetAside
+from bot.inbox.quarantine import NOT_THEIRS, Quarantine, SetAside
 from bot.model.actions import Action, Check, Drive, Picture, Say, Write
 from bot.model.keys import Key
 from bot.model.questions import Question
@@ -31,7 +31,7 @@ from bot.model.site import Site
 from bot.model.thread import Thread, ThreadId
 from bot.rules import execution as rules_execution
 from bot.rules import notices
-from bot.rules.decide import POLL_EVERY, Due, decide
+from bot.rules.decide import COMMANDS, POLL_EVERY, Due, decide
 from bot.telemetry import logs, metrics
 from runner.analysis.speedrun_ranking import Row
 from runner.execution import lifecycle
@@ -276,6 +276,8 @@ class Reconciler:
                     if self._act(thread, action, postponed)
                 ]
             if not due.actions:
+                if COMMANDS in due.failures:
+                    raise due.failures[COMMANDS]
                 for delivery in () if postponed else deliveries:
                     if only is None or delivery.name in only:
                         inbox_deliveries.handle(self._store, id, delivery)
@@ -336,6 +338,7 @@ class Reconciler:
             seen = deliveries
             thread = replace(thread, unposted=self._actor.unposted(id))
             due = decide(thread, self._recorded, postponed)
+            _tell_failures(thread, due)
             if not due.questions:
                 self._freshness.decided(id)
                 return thread, deliveries, due
@@ -343,7 +346,12 @@ class Reconciler:
                 for action in due.actions[:MAX_AT_ONCE]:  # 👀
                     self._act(thread, action, postponed)
             for question in due.questions:
-                answers[question] = self._freshness.answer(thread, deliveries, question)
+                try:
+                    answers[question] = self._freshness.answer(thread, deliveries, question)
+                except (*NOT_THEIRS, Refused):
+                    raise
+                except Exception as error:  # only the rules that ask this fail by it
+                    answers[question] = error
 
     def _carry_on(self, id: ThreadId) -> timedelta | None:
         """Advance the executions, whatever GitHub does. Returns when to come again; None if not
@@ -374,6 +382,13 @@ class Reconciler:
 def _soonest(*waits: timedelta | None) -> timedelta | None:
     """The shortest of the waits; None if there is none."""
     return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _tell_failures(thread: Thread, due: Due) -> None:
+    """Log each feature that fails on a thread, until the thread is told."""
+    for feature, error in due.failures.items():
+        if Key("aside", feature) not in thread.said:
+            log.error("%s fails on thread %s", feature, thread.id.number, exc_info=error)
 
 
 def _tell(action: Action) -> None:

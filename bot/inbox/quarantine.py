@@ -7,7 +7,7 @@ is set aside: it counts as handled, the operator sees it in the log and in `reco
 comment tells the thread. If the thread's records grew in between, or a look at it was completed,
 the crash had another reason.
 
-A look that only raises leaves no file: it is counted in memory, and after many of them the thread's
+A look that only raises leaves no file: it is counted in memory, and after it the thread's
 deliveries are looked at one by one as well.
 
     tries/<repository>/<thread>/<n>.json            a current look, or one that crashed
@@ -74,15 +74,17 @@ class Quarantine:
         return [one for one in deliveries if one not in ends]
 
     def turn(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
-        """The deliveries to look at: all, or one if some of them crashed or failed too often."""
+        """The deliveries to look at: all, or one if some of them crashed or failed: first of those
+        that failed least, so that nothing waits behind one that always fails."""
         names = {one.name for one in deliveries}
-        suspected = self._failures[id] >= MAX_FAILURES
+        suspected = self._failures[id] > 0
         for path, tried in self._left(id).items():
             if names.isdisjoint(tried[1:]):
                 self._store.remove(path)
             else:
                 suspected = True
-        return deliveries[:1] if suspected else deliveries
+        one_by_one = sorted(deliveries, key=lambda one: self._alone[id, one.name])
+        return one_by_one[:1] if suspected else deliveries
 
     @contextmanager
     def around(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Iterator[None]:
@@ -104,7 +106,7 @@ class Quarantine:
                 raise SetAside from error
             raise
         self._over(id, path, tried)
-        if self._failures[id] < MAX_FAILURES or not inbox_deliveries.unhandled(self._store, id):
+        if self._failures[id] and not inbox_deliveries.unhandled(self._store, id):
             del self._failures[id]
 
     def _gives_up(self, id: ThreadId, deliveries: Sequence[Unheard]) -> bool:

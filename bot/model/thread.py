@@ -329,4 +329,6 @@ class Thread:
     def _ask(self, *question: Any) -> Any:
         if question not in self.answers:
             raise Unknown(question)
-        return self.answers[question]
+        if isinstance(answer := self.answers[question], Exception):
+            raise answer  # looking it up failed by what a stranger wrote
+        return answer

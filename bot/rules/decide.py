@@ -3,11 +3,12 @@
 Each feature is a generator of what should exist on a thread. This is the only place that filters
 out what exists. If a rule lacks a fact of GitHub it raises `Unknown`; then nothing is done before
 the fact is known, so every action is based on one consistent set of facts. Only the 👀 on a command
-goes first, because it needs no further facts.
+goes first, because it needs no further facts. If a feature fails, because of what a stranger wrote,
+the others go on: a pull request that cannot be planned can be cancelled.
 """
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, Write
@@ -17,6 +18,7 @@ from bot.model.thread import Thread
 from bot.rules import agents, execution, notices, plan, results_entry, sealing, slash_commands
 from runner.execution import lifecycle
 
+COMMANDS = "slash_commands"  # the feature that answers people
 POLL_EVERY = timedelta(seconds=2)  # while an execution runs
 
 
@@ -28,6 +30,7 @@ class Due:
     questions: tuple[Question, ...] = ()
     actions: tuple[Action, ...] = ()
     look_again: timedelta | None = None
+    failures: Mapping[str, Exception] = field(default_factory=dict)  # by feature
 
 
 def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[Key] = ()) -> Due:
@@ -41,12 +44,17 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
     features.append(notices)
     questions: list[Question] = []
     actions: list[Action] = []
+    failures: dict[str, Exception] = {}
     for feature in features:
         try:
             for action in feature.rules(thread):
                 actions.append(action)
         except Unknown as unknown:
             questions.append(unknown.question)
+        except Exception as error:
+            failures[feature.__name__.rpartition(".")[2]] = error
+    # Commands that cannot be answered are the quarantine's.
+    actions += [notices.failed(name) for name in failures if name != COMMANDS]
     due = tuple(
         action
         for action in actions
@@ -54,7 +62,7 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
     )
     if questions:
         heard = tuple(x for x in due if isinstance(x, React) and x.content == "eyes")
-        return Due(questions=tuple(dict.fromkeys(questions)), actions=heard)
+        return Due(tuple(dict.fromkeys(questions)), heard, failures=failures)
     pictures = {action.key for action in due if isinstance(action, Picture)}
     due = tuple(x for x in due if not (isinstance(x, Say) and x.lacks in pictures))
     if any(not _is_submit(action) for action in due):
@@ -62,7 +70,7 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
         due = tuple(action for action in due if not _is_submit(action))
     due = tuple(sorted(due, key=lambda action: not isinstance(action, Drive)))
     live = thread.is_pull and any(not ran.result for ran in thread.executions)
-    return Due(actions=due, look_again=POLL_EVERY if live else None)
+    return Due(actions=due, look_again=POLL_EVERY if live else None, failures=failures)
 
 
 def _is_submit(action: Action) -> bool:

@@ -1,7 +1,7 @@
 """Messages on a thread when the bot itself had a problem. Pure.
 
-Records were lost (`bot.controller.store_recovery`), or a delivery crashed the bot each time
-(`bot.inbox.quarantine`).
+Records were lost (`bot.controller.store_recovery`), a delivery crashed the bot each time
+(`bot.inbox.quarantine`), or one of its features fails.
 """
 
 from collections.abc import Iterator
@@ -33,6 +33,16 @@ def rules(thread: Thread) -> Iterator[Action]:
             "command, the bot may not have finished it: `/status` shows what runs. Everything else "
             "on this thread works as before.",
         )
+
+
+def failed(feature: str) -> Say:
+    """The comment about a feature that fails on this thread."""
+    return Say(
+        Key("aside", feature),
+        f"### ⚠️ Skipped\n\nA part of the bot (`{feature}`) fails on something that is here, and is left "
+        "out on this thread until that changes. The lab's operator can find it in the log. Commands "
+        "and everything else work as before; after a change, `/plan` looks again.",
+    )
 
 
 def voids(thread: Thread) -> Iterator[Write]:

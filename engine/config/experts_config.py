@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from engine.config.fields import Config, Count, refusal
+from engine.config.fields import MAX_WIDTH, Config, Count, Width, refusal
 
 
 class ExpertsConfig(Config):
@@ -14,11 +14,11 @@ class ExpertsConfig(Config):
         description="MLPs in a block, of which a router chooses top_k for each token"
     )
     top_k: Count = Field(description="experts that a token goes through")
-    expert_dim: Count = Field(description="width inside each expert")
-    shared_dim: Annotated[int, Field(ge=0)] = Field(
+    expert_dim: Width = Field(description="width inside each expert")
+    shared_dim: Annotated[int, Field(ge=0, le=MAX_WIDTH)] = Field(
         default=0, description="width inside an MLP that every token goes through beside them"
     )
-    latent_dim: Count | None = Field(
+    latent_dim: Width | None = Field(
         default=None,
         exclude_if=lambda width: width is None,  # old records have no such key
         description="width that a token is projected to before its experts and back from after "

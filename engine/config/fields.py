@@ -7,7 +7,13 @@ from pydantic_core import PydanticCustomError
 
 MAX_COUNT = 2**31 - 1  # the largest count that an int32 index on the device can hold
 
+MAX_WIDTH = 2**20  # of anything inside a block
+MAX_LAYERS = 4096
+MAX_PARTS = 2**16  # along an axis of a mesh
+
 Count = Annotated[int, Field(gt=0, le=MAX_COUNT)]
+Width = Annotated[int, Field(gt=0, le=MAX_WIDTH)]
+Parts = Annotated[int, Field(gt=0, le=MAX_PARTS)]
 
 
 def refusal(sentence: str, **values: Any) -> PydanticCustomError:

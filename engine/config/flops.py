@@ -46,14 +46,14 @@ def forward_flops_per_token(model: ModelConfig, active: bool = True) -> int:
     on each number alone (gates' products, exclusive attention, short convolutions) counts nothing.
     Linear layers: see `delta_flops`.
     """
-    hidden, kinds = model.hidden_dim, model.kinds
+    hidden, kinds = model.hidden_dim, model.kind_counts
     gate = 4 * hidden * (model.gated_norm or 0)  # of one norm; a block has two, and so have ends
     block = 2 * _mlp(model, active) + 2 * gate
-    linear = kinds.count("linear")
-    attention = sum(_attention(model, kind) for kind in kinds if kind != "linear")
+    linear = kinds.pop("linear", 0)
+    attention = sum(layers * _attention(model, kind) for kind, layers in kinds.items())
     projections = 2 * hidden * model.num_heads * (5 * model.head_dim + 2)
     mixing = attention + linear * projections + delta_flops(model, linear)
-    return len(kinds) * block + mixing + 2 * gate + 2 * hidden * model.vocab_size
+    return model.num_layers * block + mixing + 2 * gate + 2 * hidden * model.vocab_size
 
 
 def _attention(model: ModelConfig, kind: LayerKind) -> int:

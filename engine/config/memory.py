@@ -212,11 +212,12 @@ def footprint(
     if f > 1:
         ends_gathered = (2 if parts > 1 else 1) * D * V
         copies += a * ((2 * matrices - experts) / L + ends_gathered) / t
-    blocks = [_block(model, kind, compute, platform, T) for kind in model.kinds]
+    blocks = {kind: _block(model, kind, compute, platform, T) for kind in model.kind_counts}
     if compute.remat == "none" or (platform == "cpu" and compute.unrolls(L)):
-        kept = sum(blocks) + 0.5 * max(blocks)
+        kept = sum(blocks[kind] * n for kind, n in model.kind_counts.items())
+        kept += 0.5 * max(blocks.values())
     else:
-        kept = L * T * a * D + max(blocks)
+        kept = L * T * a * D + max(blocks.values())
         if platform == "tpu":  # it keeps less of the norms of a block that it computes again
             kept -= T * (12 + a) * D
     logits = T * V / t / max(MIN_CHUNKS, math.ceil(T * V / t / MAX_LOGITS[platform]))

@@ -1,12 +1,13 @@
 """The shape of a model: its keys in a declaration, and names for some shapes."""
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from engine.config.experts_config import ExpertsConfig
-from engine.config.fields import Config, Count, divisors, listed, refusal
+from engine.config.fields import MAX_LAYERS, Config, Count, Width, divisors, listed, refusal
 
 SHAPE = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
 
@@ -39,7 +40,7 @@ class ModelConfig(Config):
     size: Literal["130m", "300m", "520m", "1.2b"] | None = Field(
         default=None, exclude=True, description="a shape of the public speedrun, by its name"
     )
-    depth: Annotated[int, Field(gt=0, le=4096)] | None = Field(
+    depth: Annotated[int, Field(gt=0, le=MAX_LAYERS)] | None = Field(
         default=None,
         validate_default=True,
         exclude=True,
@@ -51,21 +52,23 @@ class ModelConfig(Config):
         exclude_if=lambda moe: moe is None,  # old records have no such key
         description="a mixture of experts in the place of each MLP",
     )
-    hidden_dim: Count = Field(
+    hidden_dim: Width = Field(
         default=None, validate_default=True, description="width of the residual stream"
     )
-    intermediate_dim: Count = Field(
+    intermediate_dim: Width = Field(
         default=None,
         validate_default=True,
         description="width inside the SwiGLU MLP; with moe left out: it is then the width that a "
         "token goes through, top_k · expert_dim + shared_dim",
     )
-    num_layers: Count = Field(default=None, validate_default=True, description="decoder blocks")
-    head_dim: Count = Field(  # type: ignore[assignment]  # filled in below
+    num_layers: Annotated[int, Field(gt=0, le=MAX_LAYERS)] = Field(
+        default=None, validate_default=True, description="decoder blocks"
+    )
+    head_dim: Width = Field(  # type: ignore[assignment]  # filled in below
         default=None, description="width of a head, even; hidden_dim / num_heads if left out"
     )
-    num_heads: Count = Field(default=None, validate_default=True, description="query heads")
-    num_kv_heads: Count = Field(
+    num_heads: Width = Field(default=None, validate_default=True, description="query heads")
+    num_kv_heads: Width = Field(
         default=None,
         validate_default=True,
         description="key/value heads, each shared by num_heads / num_kv_heads query heads; "
@@ -130,13 +133,13 @@ class ModelConfig(Config):
         description="take out of each head's output what is parallel to the position's own value "
         "(XSA)",
     )
-    gated_norm: Count | None = Field(
+    gated_norm: Width | None = Field(
         default=None,
         exclude_if=lambda rank: rank is None,
         description="rank of a gate σ(silu(x · W) · W') behind each norm, and behind one more norm "
         "after the embedding; 128 is usual",
     )
-    short_convolution: Count | None = Field(
+    short_convolution: Width | None = Field(
         default=None,
         exclude_if=lambda taps: taps is None,
         description="taps of causal convolutions by channel over keys, attention's output and the "
@@ -269,7 +272,7 @@ class ModelConfig(Config):
                     f"[{'window' if window else 'full'}], too"
                 )
             return last
-        kinds = repeated(pattern, last, info.data["num_layers"])
+        kinds = counted(pattern, last, info.data["num_layers"])
         if "window" in kinds and window is None:
             raise refusal(
                 "layer_pattern has window layers and sliding_window is left out; write it, or "
@@ -327,6 +330,12 @@ class ModelConfig(Config):
         return repeated(self.layer_pattern or pattern, self.last_layer, self.num_layers)
 
     @property
+    def kind_counts(self) -> Counter[LayerKind]:
+        """How many layers of each kind it has, without a list of them."""
+        pattern: tuple[LayerKind, ...] = ("window" if self.sliding_window else "full",)
+        return counted(self.layer_pattern or pattern, self.last_layer, self.num_layers)
+
+    @property
     def periods(self) -> tuple[tuple[LayerKind, ...], int]:
         """The layers of one period, and how many whole periods the model begins with."""
         period = self.layer_pattern or self.kinds[:1]
@@ -353,12 +362,26 @@ def repeated(
     return kinds if last is None else (*kinds[:-1], last)
 
 
+def counted(
+    pattern: tuple[LayerKind, ...], last: LayerKind | None, layers: int
+) -> Counter[LayerKind]:
+    """The layers of each kind in `repeated`."""
+    periods, rest = divmod(layers, len(pattern))
+    counts = Counter(dict.fromkeys(pattern, 0))
+    for place, kind in enumerate(pattern):
+        counts[kind] += periods + (place < rest)
+    if last is not None:
+        counts[pattern[rest - 1]] -= 1
+        counts[last] += 1
+    return +counts
+
+
 def _kinds_in(info: ValidationInfo) -> set[LayerKind]:
     """The kinds of layers, of a model whose keys before this one are known."""
     pattern, layers = info.data.get("layer_pattern"), info.data.get("num_layers")
     if not pattern or layers is None:
         return {"full"}
-    return set(repeated(pattern, info.data.get("last_layer"), layers))
+    return set(counted(pattern, info.data.get("last_layer"), layers))
 
 
 def _no_attention(why: str) -> str:

@@ -11,6 +11,7 @@ from pydantic_core import PydanticKnownError
 from engine.config.experts_config import ExpertsConfig as ExpertsConfig
 from engine.config.fields import Config as Config
 from engine.config.fields import Count as Count
+from engine.config.fields import Parts as Parts
 from engine.config.fields import refusal as refusal
 from engine.config.fields import span_steps as span_steps
 from engine.config.model_config import LayerKind as LayerKind
@@ -28,12 +29,12 @@ from engine.config.train_config import snapshots as snapshots
 class MeshConfig(Config):
     """How many devices share the work along each axis; the product is the number of devices."""
 
-    data: Count = Field(default=1, description="copies of the model, each with a part of the batch")
-    fsdp: Count = Field(
+    data: Parts = Field(default=1, description="copies of the model, each with a part of the batch")
+    fsdp: Parts = Field(
         default=1, description="parts of the batch among which the parameters are split as well"
     )
-    tensor: Count = Field(default=1, description="parts of each matrix, of heads and of the MLP")
-    expert: Count = Field(
+    tensor: Parts = Field(default=1, description="parts of each matrix, of heads and of the MLP")
+    expert: Parts = Field(
         default=1,
         exclude_if=lambda parts: parts == 1,  # old records have no such key
         description="parts of the batch among which the experts are divided as well",

@@ -26,7 +26,9 @@ def shapes(model: ModelConfig) -> Shapes:
     rest = _norm("attention_norm", model) | _norm("mlp_norm", model) | _feed_forward(model)
     if taps := model.short_convolution:
         rest |= {"attention_conv": (taps, hidden), "mlp_conv": (taps, hidden)}
-    stacks = Counter(map(stack, model.kinds))
+    stacks = Counter[str]()
+    for kind, layers in model.kind_counts.items():
+        stacks[stack(kind)] += layers
     for name, layers in stacks.items():
         mixing = _linear(model) if name == "linear_blocks" else _attention(model)
         block = {f"attention/{path}": of for path, of in mixing.items()} | rest

@@ -13,19 +13,21 @@ from engine.config.memory import Misfit
 from engine.config.schedules import CHUNKS, SCHEDULES, Schedule
 from engine.config.schema import (
     ComputeConfig,
-    Count,
     LayerKind,
     MeshConfig,
     ModelConfig,
+    Parts,
     TrainConfig,
 )
 from engine.config.shapes import stack
+
+MAX_ACTIONS = 2**15  # stages × parts of a schedule, which is simulated part by part
 
 
 class StagedMesh(MeshConfig):
     """A mesh in each of the stages of a pipeline."""
 
-    pipeline: Count = Field(
+    pipeline: Parts = Field(
         default=1,
         exclude_if=lambda stages: stages == 1,  # old records have no such key
         description="stages of neighbouring layers, each on devices of its own with the mesh of "
@@ -161,6 +163,14 @@ def _misfits(
         if model.tie_word_embeddings:
             words = "is on the first and the last stage of a pipeline; write false"
             yield Misfit("model.tie_word_embeddings", f"the embedding {words}, or pipeline: 1")
+    parts = train.gradient_accumulation_steps if train is not None else 1
+    if isinstance(parts, int) and stages * parts > MAX_ACTIONS:
+        words = (
+            f"{stages:,} stages with {parts:,} parts (gradient_accumulation_steps) are too many to"
+        )
+        yield Misfit(
+            at, f"{words} schedule; {MAX_ACTIONS:,} together is the most; lower one of them"
+        )
     if train is not None and train.max_update_sigma is not None:
         words = "max_update_sigma compares updates of the whole model, and a stage has its own; "
         yield Misfit("train.max_update_sigma", f"{words}remove it, or write pipeline: 1")

@@ -281,9 +281,9 @@ class TrainConfig(Config):
     @classmethod
     def _decay_fits(cls, decay: Any, check: Any, info: ValidationInfo) -> int | float | None:
         schedule = info.data.get("lr_schedule")
-        if decay is None:
-            return DECAY if schedule == "wsd" else None
-        decay = check(decay)
+        if decay is None and schedule != "wsd":
+            return None
+        decay = DECAY if decay is None else check(decay)
         if schedule is not None and schedule != "wsd":
             raise refusal(
                 f"decay {decay} goes with lr_schedule wsd only, and lr_schedule is {schedule}; "

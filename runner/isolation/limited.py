@@ -53,6 +53,9 @@ class Limits(NamedTuple):
     answer: int = 16 << 20  # bytes
 
 
+USUAL = Limits()
+
+
 class Refused(Exception):
     """A call has no value; the message is a clause about it: "it took more than 20 s"."""
 
@@ -64,7 +67,7 @@ class Refused(Exception):
 def call(
     function: Callable[..., Any],
     *arguments: Any,
-    limits: Limits = Limits(),
+    limits: Limits = USUAL,
     prepare: Callable[[], object] | None = None,
 ) -> Any:
     """The value of `function(*arguments)`, which has to be JSON, computed in a child. The function
@@ -225,8 +228,8 @@ def _compute(function: str, body: bytes, limits: Limits, writing: int) -> NoRetu
     try:
         process_tree.die_with_parent(signal.SIGKILL, os.getppid())
         null = os.open(os.devnull, os.O_RDWR)
-        for file in range(3):
-            os.dup2(null, file)
+        for standard in range(3):
+            os.dup2(null, standard)
         os.dup2(writing, 3)
         os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         _hold(limits)
@@ -240,7 +243,7 @@ def _compute(function: str, body: bytes, limits: Limits, writing: int) -> NoRetu
 
 def _value(function: str, body: bytes, limits: Limits) -> bytes:
     try:
-        value = pkgutil.resolve_name(function)(*pickle.loads(body))  # noqa: S301  the caller's
+        value = pkgutil.resolve_name(function)(*pickle.loads(body))
         return json.dumps(["value", value]).encode()
     except MemoryError:
         pass  # its traceback, which holds all that memory, ends here

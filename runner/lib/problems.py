@@ -5,6 +5,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -17,6 +18,9 @@ from runner.lib import yaml_lines
 
 NAMED = {
     "arms": "an arm; use a–z, 0–9, `_` and `-`",
+    "sizes": "a size; use a–z, 0–9, `_` and `-`",
+    "hold_one_out": "a part; use a–z, 0–9, `_` and `-`",
+    "add_one": "a part; use a–z, 0–9, `_` and `-`",
     "steps": "a step; use a–z, 0–9, `_` and `-`, a letter first",
     "pools": "a pool; use up to 80 characters that can be shown",
     "tracks": "a track; use a–z, 0–9 and `-`",
@@ -25,6 +29,7 @@ NAMED = {
     "corpora": "a corpus; write name@version, such as web@2026-11",
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
+    "most_epochs": "an input; use a–z, 0–9 and `_`, a letter first",
 }
 Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and the message
 MUST_BE = {
@@ -40,6 +45,7 @@ _AS_SAID = re.compile(
     r"((?:experiments|\.github)/[^,:`]+)(?:, line ([0-9]{1,9}))?(?:, `([^`]+)`)?: (.+)", re.DOTALL
 )
 MAX_PROBLEMS = 50  # per file; the others appear after the first are fixed
+MAX_COMPARED, MAX_WORD = 500, 200  # known words, and characters of a word, for a did-you-mean
 MAX_KEYS = 8  # known keys that an error lists
 
 
@@ -156,7 +162,7 @@ def told(
         known = expected.replace("'", "`")
         message = f"must be {known}, not {quoted(given)}{near(str(given), choices(detail))}"
     elif kind == "string_pattern_mismatch" and detail["loc"][-1:] == ("[key]",):
-        message = f"{quoted(given)} is not a name of {NAMED[str(place[-2])]}"
+        message = f"{quoted(given)} is not a name of {NAMED.get(str(place[-2]), NAMED['arms'])}"
     elif kind == "too_long" and isinstance(given, list):
         message = f"must have at most {detail['ctx']['max_length']} entries; take some out"
     elif kind in ("cannot_work", "form"):
@@ -224,8 +230,9 @@ def _model(schema: type[BaseModel], path: yaml_lines.Path) -> type[BaseModel] | 
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` probably means."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+    """The known word that `word` probably means, among the first of them."""
+    some = list(islice(known, MAX_COMPARED))
+    return next(iter(difflib.get_close_matches(word[:MAX_WORD], some, n=1, cutoff=0.6)), None)
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -34,11 +34,11 @@ def of(plan: Plan, but: Collection[str] = ()) -> Cost:
         for (arm, _), name in plan.trained().items()
         if name not in but
     ]
-    trials = []
+    trials = list[tuple[Resources, PlannedArm, int]]()
     for name, step in plan.steps.items():
         arm = plan.arms.get(record.arm_named(name)) if step.do == "tune" else None
         if arm and name not in but:
-            trials += [(step.resources, arm)] * step.config["search"]["trials"]
+            trials.append((step.resources, arm, step.config["search"]["trials"]))
     return cost(runs, plan.resources, plan.kinds, trials)
 
 
@@ -57,15 +57,17 @@ def cost(
     runs: Collection[tuple[Resources, PlannedArm]],
     default: Resources,
     kinds: Mapping[str, Kind],
-    trials: Collection[tuple[Resources, PlannedArm]] = (),
+    trials: Collection[tuple[Resources, PlannedArm, int]] = (),
 ) -> Cost:
-    """The cost of runs and of trials, which are no runs, on their devices, of these kinds; for own
-    models only the tokens are known. `default` are the devices to name if there are no runs."""
+    """The cost of runs and of so many trials, which are no runs, on their devices, of these kinds;
+    for own models only the tokens are known. `default` are the devices to name if there are no
+    runs."""
     flops_on: dict[tuple[str, int, bool], int] = {}
-    for on, arm in (*runs, *trials):
+    trained = [*((on, arm, 1) for on, arm in runs), *trials]
+    for on, arm, times in trained:
         if arm.model_flops is not None:
             key = (on.kind, on.count, on.spot)
-            flops_on[key] = flops_on.get(key, 0) + arm.model_flops
+            flops_on[key] = flops_on.get(key, 0) + times * arm.model_flops
     if not flops_on:
         flops_on[default.kind, default.count, default.spot] = 0
     flops_on = dict(sorted(flops_on.items()))
@@ -82,7 +84,7 @@ def cost(
     return Cost(
         runs=len(runs),
         uncounted=sum(arm.model_flops is None for _, arm in runs),
-        tokens=sum(arm.tokens for _, arm in (*runs, *trials)),
+        tokens=sum(times * arm.tokens for _, arm, times in trained),
         model_flops=whole,
         hardware_flops=(whole / least, whole / most),
         seconds=seconds,

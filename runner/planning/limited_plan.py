@@ -1,6 +1,6 @@
-"""Plans a stranger's declaration in a child with bounded time and memory (`runner.isolation.limited`).
-What the declaration makes a plan cost does not follow from its size, and neither does what it makes
-a parser raise: either is a problem in words.
+"""Plans a stranger's declaration in a child with bounded time and memory
+(`runner.isolation.limited`). What a plan costs does not follow from the declaration's size, nor
+does what it makes a parser raise: either is a problem in words.
 """
 
 from collections.abc import Callable, Sequence

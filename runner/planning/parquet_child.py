@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 from engine.data.lab_texts import BadText, Text, read_text
 from runner.lib.paths import LAB
@@ -24,7 +25,7 @@ def text(source: str, folder: Path) -> Text:
     ) as child:
         assert child.stdout
         head = child.stdout.readline(1 << 16)
-        content = child.stdout.read(MAX_BYTES + 1)
+        content = _read(child.stdout, MAX_BYTES + 1)
         child.kill()
     if not head.endswith(b"\n") or len(content) > MAX_BYTES:
         raise BadText(
@@ -35,6 +36,14 @@ def text(source: str, folder: Path) -> Text:
     if "error" in told:
         raise BadText(str(told["error"]))
     return Text(source, content[: told["train"]], content[told["train"] :])
+
+
+def _read(file: IO[bytes], most: int) -> bytes:
+    """At most so many bytes, without room for all of them at once."""
+    content = bytearray()
+    while len(content) < most and (block := file.read(min(1 << 20, most - len(content)))):
+        content += block
+    return bytes(content)
 
 
 def main(source: str, folder: str) -> None:

@@ -28,6 +28,19 @@ Function = Annotated[
 ]
 
 
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError, MemoryError) as error:
+        raise refusal(
+            "it is not a regular expression: {why}", why=str(error) or type(error).__name__
+        ) from error
+    return value
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]  # a regular expression
+
+
 def _rule(value: str) -> str:
     if value not in filter_rules.NAMES:
         raise refusal(
@@ -165,7 +178,7 @@ class Filter(Config):
 
     least_characters: Count | None = Field(default=None, description="documents as long pass")
     most_characters: Count | None = Field(default=None, description="documents no longer pass")
-    matching: str | None = Field(
+    matching: Pattern | None = Field(
         default=None, description="a regular expression that is found in what passes"
     )
     rules: tuple[RuleName, ...] = Field(

@@ -29,6 +29,7 @@ from runner.spec.steps import NO_POINT, SEEDS, Point
 from runner.spec.training_steps import Train
 
 M = TypeVar("M", bound=BaseModel)
+BATCH = ("train_batch_size", "gradient_accumulation_steps")
 ONE_DEVICE = MeshConfig()
 MAX_NODES = 10_000
 MAX_LABEL = 100  # bytes of a point's name, which becomes a part of file names
@@ -209,6 +210,8 @@ class _Reader:
             return list(self.steps)
 
     def _points(self, name: str) -> dict[str, Config]:
+        if self.complaints.enough:
+            return {}
         step = self.steps[name]
         too_large = list(step_checks.too_large(name, self.steps))
         wrong = step_checks.of_step(name, self.declared, self._lab.devices)
@@ -330,8 +333,9 @@ class _Reader:
                 chosen = stage_choice.choose_inside(model, train, compute, on, may_remat)
             copies = within.model_copy(update={"mesh": MeshConfig(data=each)})
             compute = compute.with_inside(chosen.compute if chosen else copies)
-        if train is None and "train_batch_size" in of_train:
-            train = TrainConfig.model_construct(**of_train)
+        if train is None:  # for what divides, a batch and its parts are enough
+            batch = {key: of_train[key] for key in BATCH if key in of_train}
+            train = _section(TrainConfig, {**batch, "num_train_steps": 1, "learning_rate": 1.0})
         wrong = stages.misfits(compute, asked.count, asked.slices, model, train)
         if compute.mesh.pipeline > 1 and not wrong and kind and model and checked:
             on = kind.hardware(asked.count)

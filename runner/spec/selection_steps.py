@@ -1,12 +1,11 @@
 """The configurations of the steps that judge documents and choose some of them."""
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from engine.config.schema import Config, Count, refusal
-from runner.spec.data_steps import Function
+from runner.spec.data_steps import Function, Pattern
 
 SEED = Field(ge=0, lt=2**31)
 
@@ -54,7 +53,7 @@ class Label(Config):
         ge=1, le=MAX_LABELLED, description="of the sample; all if the text has fewer"
     )
     seed: Annotated[int, SEED] = Field(default=0, description="of the sample")
-    rule: str | None = Field(
+    rule: Pattern | None = Field(
         default=None,
         min_length=1,
         description="a regular expression: the label is 1 where it is found in the text, else 0",
@@ -65,15 +64,6 @@ class Label(Config):
         "object with `text` and its other keys) to its label, a number; None is no label",
     )
     ask: Ask | None = Field(default=None, description="in their place, a language model")
-
-    @field_validator("rule")
-    @classmethod
-    def _a_pattern(cls, rule: str | None) -> str | None:
-        try:
-            re.compile(rule or "")
-        except re.error as error:
-            raise refusal("it is not a regular expression: {why}", why=str(error)) from error
-        return rule
 
 
 class LinearClassifier(Config):

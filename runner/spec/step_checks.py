@@ -188,7 +188,8 @@ def _of_conversations(step: Step, config: Mapping[str, Any], steps: Mapping[str,
         if isinstance(length, int) and isinstance(most, int) and most > length:
             words = f"conversations of `{of}` have up to {most:,} tokens (max_tokens), and seq_len "
             yield ("config", "model", "seq_len"), f"{words}is {length:,}; make it as long"
-        known = ("assistant", *maker.config.get("labels", ()))
+        labels = maker.config.get("labels")
+        known = ("assistant", *(labels if isinstance(labels, list) else ()))
         for label in loss_on or ():
             if label not in known:
                 words = f"`{of}` has no label `{label}`; add it to its `labels`"

@@ -32,13 +32,16 @@ from runner.spec.arms import Arm, ArmName, Layer, completed
 
 MAX_NAME = 40  # characters of an arm's name
 
+MAX_PARTS = 100  # sizes, budgets, and parts of a recipe
 BASELINE = "baseline"
 FEWEST_SIZES = 2  # of an ablation: one has no slope, and so no speed-up
 FEWEST_CURVED = 3  # of an IsoFLOP analysis: a parabola has three coefficients
 FEWEST_STEPS = 10  # of a run of a budget: fewer miss it by more than 5 %
 
 Layers = tuple[Layer, ...]
-Sizes = Annotated[dict[ArmName, Arm], Field(min_length=1)]
+Sizes = Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=MAX_PARTS)]
+Changes = Annotated[dict[ArmName, Arm], Field(max_length=MAX_PARTS)]
+Budgets = Annotated[tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(max_length=MAX_PARTS)]
 
 
 class Ablate(BaseModel):
@@ -50,10 +53,10 @@ class Ablate(BaseModel):
         description="at least two, which complete model, train, … of the experiment; together they "
         "are the baseline"
     )
-    hold_one_out: dict[ArmName, Arm] = Field(
+    hold_one_out: Changes = Field(
         default={}, description="parts that the baseline has: for each, what takes it out"
     )
-    add_one: dict[ArmName, Arm] = Field(
+    add_one: Changes = Field(
         default={}, description="parts that the baseline has not: for each, what puts it in"
     )
 
@@ -111,8 +114,8 @@ class Isoflop(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    budgets: Annotated[tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(min_length=1)] = (
-        Field(description="model FLOPs of a run; num_train_steps follow from them")
+    budgets: Annotated[Budgets, Field(min_length=1)] = Field(
+        description="model FLOPs of a run; num_train_steps follow from them"
     )
     sizes: Sizes = Field(
         description="at least three, which complete model, train, … of the experiment"
@@ -120,7 +123,7 @@ class Isoflop(BaseModel):
     tokens_per_parameter: tuple[float, float] = Field(
         default=(0.0, 1e9), description="the least and the most; other runs are left out"
     )
-    ahead: tuple[Annotated[float, Field(gt=0, le=1e30)], ...] = Field(
+    ahead: Budgets = Field(
         default=(), description="further budgets, whose best size and tokens are to be computed"
     )
 

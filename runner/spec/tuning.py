@@ -9,12 +9,12 @@ budget of trials for each arm. `runner.lib.search` says how it goes.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from engine.config.phases import SCHEDULE
-from engine.config.schema import Config, Count, TrainConfig, refusal
+from engine.config.schema import Config, TrainConfig, refusal
 from runner.lib.problems import Said, near
 from runner.lib.search import Space
 from runner.lib.yaml_lines import Path
@@ -29,9 +29,12 @@ TUNABLE = (
 DIGITS = 10  # significant digits of a multiple
 FEWEST_SEEDS = 2  # of trials: one has no noise
 ON_ONE = "trials train on one device so far; write `count: 1`"
+MAX_TRIALS = 10_000
+MAX_SEEDS = 100
+MAX_VALUES = 32  # of a key: a grid of all keys still has a number that fits into 64 bits
 TUNED = "tuned.json"  # the output of the step
 
-Grid = dict[str, list[int | float]]
+Grid = dict[str, Annotated[list[int | float], Field(max_length=MAX_VALUES)]]
 
 
 class Search(Config):
@@ -42,9 +45,12 @@ class Search(Config):
         description="coordinate: one key after the other goes to a neighbouring value, as long as "
         "that is better by more than the noise. random: points of the grid, drawn by chance",
     )
-    trials: Count = Field(description="the most trainings of one arm, each with one seed")
+    trials: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = Field(
+        description="the most trainings of one arm, each with one seed"
+    )
     seeds: tuple[Seed, ...] = Field(
         min_length=1,
+        max_length=MAX_SEEDS,
         strict=False,
         description="each setting is tried with each of them; others than those of the arms",
     )
