@@ -23,7 +23,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ import yaml
 from runner.lib import yaml_lines
 from runner.lib.paths import LAB
 from runner.lib.problems import BadExperiment
-from runner.planning import limits, planner
+from runner.planning import limited_plan, limits, planner
 from runner.schema import lab_config
 from runner.schema.record import Plan
 from runner.spec import declaration, json_schema, snapshots
@@ -77,6 +77,9 @@ PATTERNS = (
         "[z-a]",
         "(?#",
     ),
+    *("{% generation %}{{ " + "9" * 5000 + " }}{% endgeneration %}", "{%" * 500, "{{ " + "(" * 500),
+    "{% for a in [1] %}" * 30 + "{% generation %}x{% endgeneration %}" + "{% endfor %}" * 30,
+    *("{% generation %}{{ [1]|random ~ lipsum() }}{% endgeneration %}", "{% generation %}"),
     *("\\N{x}", "(?u:\\w)", "(?(1)a|b)", "(?(99)a|b)", "[[:alpha:]]", "\\p{L}"),
 )
 # What stands in the text itself: no value of YAML's says it.
@@ -103,6 +106,7 @@ class Case(NamedTuple):
 
     folder: Path  # with the files that it names
     text: str
+    value: Any = None  # of the text, if nothing depends on reading it, which takes longest
 
 
 class Finding(NamedTuple):
@@ -226,13 +230,14 @@ class Mutator:
         value = copy.deepcopy(value)
         for _ in range(self._chance.choice((1, 1, 1, 1, 2, 2, 4))):
             self._change(value)
+        kind = self._chance.random()
+        if kind < 0.75 and _is_plain(value):
+            return Case(folder, "", value)
         try:
             text = yaml.dump(value, Dumper=DUMPER, allow_unicode=True, sort_keys=False)
         except (yaml.YAMLError, UnicodeError):
             text = json.dumps(value)
-        if self._chance.random() < 0.05:
-            text = self._scribbled(text)
-        return Case(folder, text)
+        return Case(folder, self._scribbled(text) if kind > 0.95 else text)
 
     def _change(self, value: Any) -> None:
         paths = [*_paths(value)]
@@ -424,6 +429,16 @@ class Mutator:
         return text
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether YAML can say it, within the limits of `yaml_lines`."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return False
+    deep = max(map(len, _paths(value)), default=0) >= yaml_lines.MOST_DEPTH
+    return len(text) < 50_000 and not deep and text.isprintable()
+
+
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -460,7 +475,10 @@ def plan(case: Case) -> Plan | None:
     file = f"experiments/{case.folder.name}/experiment.yaml"
     lab = lab_config.find(LAB / "experiments" / "small-run")
     try:
-        graph = declaration.drafted(declaration.read(case.text, file), lab)
+        document = declaration.read(case.text or "title: A value", file)
+        if case.value is not None:
+            document = replace(document, value=case.value, lines={})
+        graph = declaration.drafted(document, lab)
         found = planner.make_plan(graph, case.folder, called=f"experiments/{case.folder.name}")
     except BadExperiment as error:
         if not all(map(str, error.problems or [""])):
@@ -533,7 +551,7 @@ def fuzz(seed: int, numbers: range, progress: Callable[[Report], None] = lambda 
     """Plan the cases with these numbers."""
     report, begun = Report(), time.monotonic()
     shipped(), keys()
-    plan(Case(shipped()[0][0], shipped()[0][1]))  # imports and caches are no case's memory
+    limited_plan.prepare()  # imports and caches are no case's memory
     left = numbers
     while left:
         child, reading = _fork(seed, left)
@@ -590,7 +608,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.only is not None:
         this = case(options.seed, options.only)
-        print(this.text[:4000])
+        print(this.text[:4000] or json.dumps(this.value)[:4000])
         plan(this)
         return
 

@@ -39,9 +39,9 @@ def failed(feature: str) -> Say:
     """The comment about a feature that fails on this thread."""
     return Say(
         Key("aside", feature),
-        f"### ⚠️ Skipped\n\nA part of the bot (`{feature}`) fails on something that is here, and is left "
-        "out on this thread until that changes. The lab's operator can find it in the log. Commands "
-        "and everything else work as before; after a change, `/plan` looks again.",
+        f"### ⚠️ Skipped\n\nA part of the bot (`{feature}`) fails on something that is here, and "
+        "is left out on this thread until that changes. The lab's operator can find it in the log. "
+        "Commands and everything else work as before; after a change, `/plan` looks again.",
     )
 
 

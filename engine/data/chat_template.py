@@ -2,12 +2,14 @@
 What the assistant says is between `{% generation %}` and `{% endgeneration %}`.
 
 Templates are strangers' text. They run in Jinja's immutable sandbox: they reach no private
-attribute, no module and no clock. They can still loop; the caller bounds time and memory
-(`runner.worker.template_child`)."""
+attribute, no module, no clock, no chance and no address, so that a conversation is the same text in
+each run. They can still loop; the caller bounds time and memory (`runner.worker.template_child`).
+"""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, wraps
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import jinja2
@@ -15,7 +17,9 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import BlockReference
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Cycler, Joiner
 
 FILE = "chat_template.jinja"  # its name in the folder of a model
 MAX_TEXT = 4_000_000  # characters of one conversation
@@ -50,8 +54,58 @@ class _Generation(Extension):
         return f"{BEGIN}{caller()}{END}"
 
 
+class _Function:
+    """A function that can be called and not be written, because its text would be its address."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> NoReturn:
+        raise BadTemplate(
+            "the chat template writes a function, whose text differs between runs; call it with "
+            "(), or take it out"
+        )
+
+
+class _Cycler(Cycler):
+    __repr__ = _Function.__repr__
+
+
+class _Joiner(Joiner):
+    __repr__ = _Function.__repr__
+
+
+FUNCTIONS = (BuiltinFunctionType, FunctionType, MethodType, BlockReference)
+
+
+def _with_one_text(value: Any) -> Any:
+    """The value in a form whose text is the same in each run."""
+    if isinstance(value, Iterator):
+        return list(value)
+    return _Function(value) if isinstance(value, FUNCTIONS) else value
+
+
+def _filter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose value has one text."""
+
+    @wraps(function)
+    def filtered(*args: Any, **kwargs: Any) -> Any:
+        return _with_one_text(function(*args, **kwargs))
+
+    return filtered
+
+
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"**"})  # one product of powers can take forever
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        return _with_one_text(super().getattr(obj, attribute))
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        return _with_one_text(super().getitem(obj, argument))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> NoReturn:  # noqa: ARG002
         raise SecurityError(f"a chat template may not compute {operator}")
@@ -59,6 +113,13 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 def _raise(message: str) -> NoReturn:
     raise jinja2.TemplateError(str(message)[:300])
+
+
+def _by_chance(*_: Any, **__: Any) -> NoReturn:
+    raise BadTemplate(
+        "the chat template draws by chance (random, lipsum), so that each run would write another "
+        "text; take it out"
+    )
 
 
 def _json(value: Any, indent: int | None = None) -> str:
@@ -69,8 +130,11 @@ def _environment() -> jinja2.Environment:
     environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    environment.filters["tojson"] = _json
-    environment.globals["raise_exception"] = _raise
+    environment.filters |= {name: _filter(it) for name, it in environment.filters.items()}
+    environment.filters |= {"tojson": _json, "random": _by_chance}
+    environment.globals |= {"raise_exception": _raise, "lipsum": _by_chance}
+    environment.globals |= {"cycler": _Cycler, "joiner": _Joiner}
+    environment.globals |= {name: _with_one_text(it) for name, it in environment.globals.items()}
     return environment
 
 
@@ -112,6 +176,8 @@ def _find(template: str, kind: type[_Node]) -> list[_Node]:
         ) from error
     except RecursionError as error:
         raise BadTemplate("the chat template is nested too deeply; make it flatter") from error
+    except Exception as error:  # such as a number with too many digits
+        raise BadTemplate(f"the chat template is not Jinja: {str(error)[:300]}") from error
 
 
 @lru_cache(maxsize=8)
@@ -146,9 +212,11 @@ def rendered(
         raise
     except SecurityError as error:
         raise BadTemplate(f"the chat template reaches too far: {error}; take it out") from error
+    except SyntaxError as error:  # of what Jinja makes of it
+        raise BadTemplate(f"the chat template cannot be compiled: {error.msg}") from error
     except (jinja2.TemplateError, TypeError, ValueError, KeyError, OverflowError) as error:
         raise BadTemplate(f"the chat template fails: {str(error)[:300]}") from error
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, MemoryError) as error:
+    except Exception as error:
         raise BadTemplate(f"the chat template fails: {type(error).__name__}") from error
     return _unmarked("".join(parts))
 

@@ -15,6 +15,7 @@ from runner.planning import planned_steps, planner
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Plan, Preregistration
 from runner.spec import declaration
+from runner.spec.step_types import BUILT_IN, logical
 
 MAX_RECORD = 4 << 20  # bytes of a plan's record
 
@@ -137,3 +138,5 @@ def _reported(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[A
 def prepare() -> None:
     """Import what planning needs, and fill its caches."""
     planner.plan_folder(declaration.STARTERS / "plain")
+    for do in BUILT_IN:
+        planned_steps.code_of(logical(do), (), declaration.STARTERS)

@@ -4,6 +4,7 @@ strangers' text and may loop. Reads a line of JSON for each conversation and pri
 import json
 import math
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,14 +46,22 @@ class Renderer:
         except OSError:
             line = ""
         if not line:
-            raise BadTemplate(
-                f"the chat template took more than {SECONDS} seconds or {MEMORY >> 20} MB for one "
-                "conversation, so it was stopped; does it loop?"
-            )
+            raise BadTemplate(_stopped(self._process.wait()))
         answer = json.loads(line)
         if "error" in answer:
             raise BadTemplate(answer["error"])
         return Rendered(answer["text"], [(begin, end) for begin, end in answer["spans"]])
+
+
+def _stopped(code: int) -> str:
+    """Why the process ended, by its exit code."""
+    if code == -signal.SIGXCPU:
+        return (
+            f"the chat template took more than {SECONDS} seconds for one conversation, so it was "
+            "stopped; does it loop?"
+        )
+    how = signal.Signals(-code).name if code < 0 else f"the exit code {code}"
+    return f"what renders the chat template ended with {how}; make the template simpler"
 
 
 @contextmanager

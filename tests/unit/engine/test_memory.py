@@ -210,7 +210,7 @@ def test_suggested_changes_really_fit(available: int) -> None:
 def test_the_message_says_when_no_change_fits() -> None:
     error = "RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes."
     tiny_device = what_fits(
-        changed(LARGE, hidden_dim=4096 * 509), SEQUENCES, EIGHT, error, GIB, "gpu"
+        changed(LARGE, hidden_dim=4096 * 251), SEQUENCES, EIGHT, error, GIB, "gpu"
     )
     assert tiny_device.endswith("remat and fsdp would: make the model smaller")
 
