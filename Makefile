@@ -23,7 +23,8 @@ SPREAD := -n 6 --dist loadfile --no-loadscope-reorder
 STORIES := story approval bad_input steps verdicts manners modes buttons entries \
   recovery two_bots aside forbidden sweep rounds
 test: .venv/ready-for-tests bubblewrap
-	$(BIN)/pytest $(SPREAD) $(STORIES:%=tests/system/scenarios/test_%.py) tests/unit
+	$(BIN)/pytest $(SPREAD) $(STORIES:%=tests/system/scenarios/test_%.py) \
+	  tests/integration/runner/test_fuzzed_declarations.py tests/unit
 
 test-all: .venv/ready-for-tests bubblewrap
 	REGATTA_EXAMPLES=3 $(BIN)/pytest $(SPREAD) -m 'not slow and not browser'

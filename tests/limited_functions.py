@@ -60,13 +60,12 @@ def crash() -> None:
     ctypes.string_at(0)
 
 
-def leave(path: str) -> None:
-    """Leave a process behind, in a session of its own, that would write a file later."""
-    code = f"import time; time.sleep(1); open({path!r}, 'w')"
-    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    if path.endswith("waits"):
-        time.sleep(60)
-    del child
+def leave(path: str, seconds: float) -> None:
+    """Leave a process behind, in a session of its own, and write its number."""
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    child = subprocess.Popen(command, start_new_session=True)
+    Path(path).write_text(str(child.pid))
+    time.sleep(seconds)
 
 
 def not_json() -> object:

@@ -212,15 +212,20 @@ def _answered(function: str, body: bytes, limits: Limits) -> bytes:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     if os.WIFSIGNALED(status) and not refusal:
-        name = signal.Signals(os.WTERMSIG(status)).name
-        refusal = ["signal", f"what computed it was ended by {name}"]
-        if os.WTERMSIG(status) == signal.SIGXCPU:
-            refusal = ["seconds", _too_long(limits)]
+        number = signal.Signals(os.WTERMSIG(status))
+        refusal = {
+            signal.SIGXCPU: ["seconds", _too_long(limits)],
+            signal.SIGABRT: ["memory", _too_large(limits)],  # so libraries end without memory
+        }.get(number, ["signal", f"what computed it was ended by {number.name}"])
     return json.dumps(refusal).encode() if refusal else bytes(answer)
 
 
 def _too_long(limits: Limits) -> str:
     return f"it took more than {limits.seconds:g} s"
+
+
+def _too_large(limits: Limits) -> str:
+    return f"it took more than {limits.memory >> 20} MiB of memory"
 
 
 def _compute(function: str, body: bytes, limits: Limits, writing: int) -> NoReturn:
@@ -251,7 +256,7 @@ def _value(function: str, body: bytes, limits: Limits) -> bytes:
         first = str(error).strip().partition("\n")[0][:200]
         sentence, trace = f"{type(error).__name__}: {first}".rstrip(": "), traceback.format_exc()
         return json.dumps(["raised", f"it failed with {sentence}", trace[-2000:]]).encode()
-    return json.dumps(["memory", f"it took more than {limits.memory >> 20} MiB of memory"]).encode()
+    return json.dumps(["memory", _too_large(limits)]).encode()
 
 
 def _hold(limits: Limits) -> None:

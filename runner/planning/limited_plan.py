@@ -17,6 +17,7 @@ from runner.schema.record import Plan, Preregistration
 from runner.spec import declaration
 from runner.spec.step_types import BUILT_IN, logical
 
+LIMITS = limited.Limits(seconds=20.0, memory=256 << 20)
 MAX_RECORD = 4 << 20  # bytes of a plan's record
 
 
@@ -117,7 +118,9 @@ def _plan(
 def _call(file: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function answers in a child. Raises BadExperiment."""
     try:
-        value, problems = limited.call(_reported, function, arguments, prepare=prepare)
+        value, problems = limited.call(
+            _reported, function, arguments, limits=LIMITS, prepare=prepare
+        )
     except limited.Refused as error:
         words = f"it cannot be planned: {error}"
         words += "" if error.kind == "raised" else "; make it smaller"
