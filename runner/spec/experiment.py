@@ -138,10 +138,10 @@ class ShortForm(_Either, Arm):
     benchmarks: Benchmark | None = Field(
         default=None, description="tasks that each model is scored on"
     )
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MAX_RUNS)] = Field(
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
         default=(0,), description="each arm is trained with each of them"
     )
-    arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=MAX_RUNS)] = Field(
+    arms: Annotated[dict[ArmName, Arm], Field(min_length=1)] = Field(
         default={"main": Arm()},
         description="what is compared: each changes model, train, own, options or compute",
     )

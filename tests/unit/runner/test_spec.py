@@ -162,7 +162,7 @@ def test_the_labs_own_experiments_can_be_read() -> None:
         ("hidden_dim: 16", "hidden_dim: -16", 4, "model.hidden_dim",
          "it should be greater than 0, not `-16`"),
         ("hidden_dim: 16", "hidden_dim: 99999999999999999999", 4, "model.hidden_dim",
-         "it should be less than or equal to 2147483647, not `99999999999999999999`"),
+         "it should be less than or equal to 1048576, not `99999999999999999999`"),
         ("hidden_dim: 16", "hidden_dim: {a: 1}", 4, "model.hidden_dim",
          "must be a whole number, not a mapping"),
         ("learning_rate: 0.003", "learning_rate: 1_000", 5, "train.learning_rate",
