@@ -23,7 +23,7 @@ from runner.history.execution_index import Past
 from runner.lib.problems import BadExperiment, Problem
 from runner.lib.yaml_lines import Path as Place
 from runner.planning import code_digest, limited_plan, planner
-from runner.planning.limited_plan import Loss, Outline
+from runner.planning.limited_plan import DeclaredText, Needed, Outline
 from runner.schema import record
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Preregistration, Source
@@ -156,9 +156,8 @@ class Declared:
         kept."""
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        text = _declaration(files, name, file)
-        needs = limited_plan.outline(text, file, lab)
-        sealed = self._sealed(repository, needs.preregistration)
+        declared = DeclaredText(_declaration(files, name, file), file, lab)
+        needs = limited_plan.outline(declared)
         with tempfile.TemporaryDirectory() as there:
             laid, kept = Path(there, folder), Path(there, "kept")
             laid.mkdir(parents=True)
@@ -167,15 +166,11 @@ class Declared:
             try:
                 files.check()  # also files that nobody has read
             except Unfit as error:
-                if all(str(error) != loss.message for loss in losses):
+                if all(str(error) != why for _, why in losses):
                     problems.append(Problem(folder, None, "", str(error)))
-            plan, contents = limited_plan.plan(
-                *(text, file, lab, laid, kept),
-                sealed=sealed,
-                rung=rung,
-                losses=losses,
-                problems=problems,
-            )
+            sealed = self._sealed(repository, needs.preregistration)
+            needed = Needed(laid, losses, problems, sealed)
+            plan, contents = limited_plan.plan(declared, needed, rung, kept)
             if missing := planner.unfetched(self.store, plan, folder):
                 raise BadExperiment(missing)
             for name, path in contents.items():
@@ -183,40 +178,32 @@ class Declared:
             return plan
 
     def _sealed(self, repository: int, number: int | None) -> Preregistration | None:
-        if number is None:
-            return None
         path = f"preregistrations/{repository}/{number}/1"
-        return record.read(self.store, path, Preregistration)
+        return None if number is None else record.read(self.store, path, Preregistration)
 
 
-def _lay(needs: Outline, folder: str, files: Tree, laid: Path) -> list[Loss]:
-    """Write the experiment's own modules, texts, prompts and tasks. Returns what cannot be
-    written."""
-    losses = list[Loss]()
-
-    def lay(place: Place, names: list[str]) -> None:
-        try:
-            files.lay(laid, names)
-        except Unfit as error:
-            losses.append(Loss(place, str(error)))
-
+def _lay(needs: Outline, folder: str, files: Tree, laid: Path) -> list[tuple[Place, str]]:
+    """Write the experiment's own modules, texts, prompts and tasks. Returns what cannot be written:
+    the place that wants it, and why."""
+    losses = list[tuple[Place, str]]()
     where: Place = ("own",) if needs.short else ("steps",)
     modules = _modules(needs, files)
-    size = sum(entry.size for entry in modules.values())
     if len(modules) > MAX_MODULES:
         words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
-        losses.append(Loss(where, words))
-    if size > MAX_CODE:
+        losses.append((where, words))
+    if (size := sum(entry.size for entry in modules.values())) > MAX_CODE:
         words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
-        losses.append(Loss(where, words))
-    if not losses:
-        lay(where, [*modules])
-        try:
-            files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by name
-        except Unfit as error:
-            losses.append(Loss(where, str(error)))
+        losses.append((where, words))
+    try:
+        files.lay(laid, () if losses else modules)
+        files.mark(laid, () if losses else filter(code_digest.BINARY.search, files))  # by name
+    except Unfit as error:
+        losses.append((where, str(error)))
     for names, place in needs.files:
-        lay(place, [name for name in names if name in files])
+        try:
+            files.lay(laid, [name for name in names if name in files])
+        except Unfit as error:
+            losses.append((place, str(error)))
     return losses
 
 

@@ -367,12 +367,11 @@ def counted(
 ) -> Counter[LayerKind]:
     """The layers of each kind in `repeated`."""
     periods, rest = divmod(layers, len(pattern))
-    counts = Counter(dict.fromkeys(pattern, 0))
-    for place, kind in enumerate(pattern):
-        counts[kind] += periods + (place < rest)
+    counts = Counter({kind: n * periods for kind, n in Counter(pattern).items()})
+    counts.update(pattern[:rest])
     if last is not None:
-        counts[pattern[rest - 1]] -= 1
-        counts[last] += 1
+        counts.subtract([pattern[rest - 1]])
+        counts.update([last])
     return +counts
 
 

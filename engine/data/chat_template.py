@@ -18,8 +18,8 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import BlockReference
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Cycler, Joiner
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+from jinja2.utils import Namespace
 
 FILE = "chat_template.jinja"  # its name in the folder of a model
 MAX_TEXT = 4_000_000  # characters of one conversation
@@ -64,18 +64,7 @@ class _Function:
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> NoReturn:
-        raise BadTemplate(
-            "the chat template writes a function, whose text differs between runs; call it with "
-            "(), or take it out"
-        )
-
-
-class _Cycler(Cycler):
-    __repr__ = _Function.__repr__
-
-
-class _Joiner(Joiner):
-    __repr__ = _Function.__repr__
+        raise BadTemplate("the chat template writes a function; call it with (), or take it out")
 
 
 FUNCTIONS = (BuiltinFunctionType, FunctionType, MethodType, BlockReference)
@@ -115,10 +104,9 @@ def _raise(message: str) -> NoReturn:
     raise jinja2.TemplateError(str(message)[:300])
 
 
-def _by_chance(*_: Any, **__: Any) -> NoReturn:
+def _by_chance(*_: Any) -> NoReturn:
     raise BadTemplate(
-        "the chat template draws by chance (random, lipsum), so that each run would write another "
-        "text; take it out"
+        "the chat template draws by chance (random), and runs would differ; remove it"
     )
 
 
@@ -130,11 +118,10 @@ def _environment() -> jinja2.Environment:
     environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    environment.filters |= {name: _filter(it) for name, it in environment.filters.items()}
+    environment.filters = {name: _filter(it) for name, it in environment.filters.items()}
     environment.filters |= {"tojson": _json, "random": _by_chance}
-    environment.globals |= {"raise_exception": _raise, "lipsum": _by_chance}
-    environment.globals |= {"cycler": _Cycler, "joiner": _Joiner}
-    environment.globals |= {name: _with_one_text(it) for name, it in environment.globals.items()}
+    environment.globals = {"dict": dict, "namespace": Namespace}
+    environment.globals |= {"range": _Function(safe_range), "raise_exception": _Function(_raise)}
     return environment
 
 

@@ -15,10 +15,22 @@ from runner.planning import planned_steps, planner
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Plan, Preregistration
 from runner.spec import declaration
+from runner.spec.graph import Graph
 from runner.spec.step_types import BUILT_IN, logical
 
 LIMITS = limited.Limits(seconds=20.0, memory=256 << 20)
 MAX_RECORD = 4 << 20  # bytes of a plan's record
+
+
+class DeclaredText(NamedTuple):
+    """A declaration's text, with the name of its file in messages, in a lab."""
+
+    text: str
+    file: str
+    lab: LabConfig
+
+    def graph(self) -> Graph:
+        return declaration.drafted(declaration.read(self.text, self.file), self.lab)
 
 
 class Outline(NamedTuple):
@@ -30,84 +42,57 @@ class Outline(NamedTuple):
     files: Sequence[tuple[list[str], Place]]  # its own texts, prompts and tasks; what names them
 
 
-class Loss(NamedTuple):
-    """Files that could not be laid into the folder, for what is at a place of the declaration."""
+class Needed(NamedTuple):
+    """What was found of that."""
 
-    place: Place
-    message: str
-
-
-def outline(text: str, file: str, lab: LabConfig) -> Outline:
-    """What the declaration in this text needs. Raises BadExperiment."""
-    needs, own, short, files = _call(file, _outline, text, file, lab)
-    return Outline(needs, own, short, [(names, tuple(place)) for names, place in files])
+    folder: Path  # with its own modules and texts
+    losses: Sequence[tuple[Place, str]] = ()  # of these, why they are not there
+    problems: Sequence[Problem] = ()  # others, to be reported with those of the declaration
+    sealed: Preregistration | None = None
 
 
-def _outline(text: str, file: str, lab: LabConfig) -> Outline:
-    graph = declaration.drafted(declaration.read(text, file), lab)
+def outline(declared: DeclaredText) -> Outline:
+    """What a declaration needs. Raises BadExperiment."""
+    needs = Outline(*_in_child(_outline, declared))
+    return needs._replace(files=[(names, tuple(place)) for names, place in needs.files])
+
+
+def _outline(declared: DeclaredText) -> Outline:
+    graph = declared.graph()
+    files = {name: planned_steps.files_of(node) for name, node in graph.nodes.items()}
     return Outline(
         graph.experiment.preregistration,
         any(node.own for node in graph.nodes.values()),
         graph.experiment.data is not None,
-        [
-            (names, graph.source(name))
-            for name, node in graph.nodes.items()
-            if (names := planned_steps.files_of(node))
-        ],
+        [(names, graph.source(name)) for name, names in files.items() if names],
     )
 
 
 def plan(
-    text: str,
-    file: str,
-    lab: LabConfig,
-    folder: Path,
-    kept: Path,
-    *,
-    sealed: Preregistration | None = None,
-    rung: int = 1,
-    losses: Sequence[Loss] = (),
-    problems: Sequence[Problem] = (),
+    declared: DeclaredText, needed: Needed, rung: int, kept: Path
 ) -> tuple[Plan, dict[str, Path]]:
-    """The plan of the declaration in this text, and {name in the store: file below `kept`} of what
-    its jobs need. `folder` has its own modules and texts, but for the `losses`; further `problems`
-    are reported with those of the declaration. Raises BadExperiment."""
-    arguments = text, file, lab, folder, kept, sealed, rung, losses, problems
-    record, names = _call(file, _plan, *arguments)
+    """The plan of a declaration (of a ladder, of this rung), and {name in the store: file in the
+    folder `kept`} of what its jobs need. Raises BadExperiment."""
+    record, names = _in_child(_plan, declared, needed, rung, kept)
     return Plan.model_validate_json(record), {name: kept / str(n) for n, name in enumerate(names)}
 
 
-def _plan(
-    text: str,
-    file: str,
-    lab: LabConfig,
-    folder: Path,
-    kept: Path,
-    sealed: Preregistration | None,
-    rung: int,
-    losses: Sequence[Loss],
-    problems: Sequence[Problem],
-) -> tuple[str, list[str]]:
-    graph = declaration.drafted(declaration.read(text, file), lab)
-    for place, message in losses:
+def _plan(declared: DeclaredText, needed: Needed, rung: int, kept: Path) -> tuple[str, list[str]]:
+    graph = declared.graph()
+    say, folder, sealed = graph.complaints.say, needed.folder, needed.sealed
+    for place, message in needed.losses:
         graph.complaints.lose(place, message)
-    for problem in problems:
+    for problem in needed.problems:
         graph.complaints.add(problem)
     if sealed is None and (number := graph.experiment.preregistration) is not None:
-        words = (
-            f"#{number} is not a sealed preregistration of this repository; open one with "
-            "the experiment form, wait for its seal, then push to this branch again"
-        )
-        graph.complaints.say(("preregistration",), words)
-    called = str(Path(file).parent)
+        words = f"#{number} is not a sealed preregistration of this repository; open one with "
+        words += "the experiment form, wait for its seal, then push to this branch again"
+        say(("preregistration",), words)
+    called = str(Path(declared.file).parent)
     found = planner.make_plan(graph, folder, called=called, sealed=sealed, rung=rung)
-    record = found.model_dump_json()
-    if (size := len(record)) > MAX_RECORD:
-        words = (
-            f"its plan of {len(found.steps):,} steps has {size:,} bytes, and {MAX_RECORD:,} is the "
-            "most; take steps out, or declare them in several experiments"
-        )
-        graph.complaints.say(graph.experiment.arms_at, words)
+    if (size := len(record := found.model_dump_json())) > MAX_RECORD:
+        words = f"its plan of {len(found.steps):,} steps has {size:,} bytes, and {MAX_RECORD:,} is "
+        say(graph.experiment.arms_at, f"{words}the most; take steps out, or make two experiments")
         graph.complaints.end()
     contents = planner.contents(found, folder)
     for number, content in enumerate(contents.values()):
@@ -115,7 +100,7 @@ def _plan(
     return record, list(contents)
 
 
-def _call(file: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function answers in a child. Raises BadExperiment."""
     try:
         value, problems = limited.call(
@@ -124,7 +109,7 @@ def _call(file: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except limited.Refused as error:
         words = f"it cannot be planned: {error}"
         words += "" if error.kind == "raised" else "; make it smaller"
-        raise BadExperiment([Problem(file, None, "", words)]) from error
+        raise BadExperiment([Problem(arguments[0].file, None, "", words)]) from error
     if problems:
         raise BadExperiment([Problem(*problem) for problem in problems])
     return value

@@ -133,7 +133,7 @@ def test_a_parquet_file_that_expands_to_more_than_memory_ends_its_child_only(
     bomb = tmp_path / "chats.parquet"
     parquet.write_table(pa.table({"messages": names}), bomb, store_schema=False)
     assert bomb.stat().st_size < 300_000, "and it is 0.3 or 20 GB of text"
-    with pytest.raises(BadText, match=r"chats\.parquet (cannot be read|takes more than)"):
+    with pytest.raises(BadText, match=r"chats\.parquet cannot be read"):
         planned_steps.text(tmp_path, "chats.parquet")
 
 
@@ -276,7 +276,7 @@ def test_a_template_that_loops_or_grows_is_stopped(
     template = f"{{% generation %}}{loop}{{% endgeneration %}}"
     with (
         template_child.renderer(template) as render,
-        pytest.raises(BadTemplate, match=r"10 seconds or 1024 MB|MemoryError"),
+        pytest.raises(BadTemplate, match=r"10 seconds|MemoryError"),
     ):
         render(asked, None)
     assert time.monotonic() - begun < 60

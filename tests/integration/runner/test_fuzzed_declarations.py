@@ -6,6 +6,7 @@ import pytest
 
 from runner.lib.problems import BadExperiment
 from runner.planning import limited_plan, planner
+from runner.planning.limited_plan import DeclaredText, Needed
 from runner.schema import lab_config
 from tests import declaration_fuzzer
 from tests.examples import TIMES
@@ -48,8 +49,9 @@ def test_a_declaration_that_asks_for_more_than_a_machine_has_is_refused_in_words
 ) -> None:
     file = f"experiments/{name}/experiment.yaml"
     text = (TRAPS / f"{name}.yaml").read_text(encoding="utf-8")
+    declared = DeclaredText(text, file, lab_config.defaults())
     with pytest.raises(BadExperiment) as refused:
-        limited_plan.plan(text, file, lab_config.defaults(), tmp_path, tmp_path)
+        limited_plan.plan(declared, Needed(tmp_path), 1, tmp_path)
     assert WORDS[name] in str(refused.value)
     assert all(problem.file == file for problem in refused.value.problems)
 
@@ -67,10 +69,11 @@ def test_what_takes_too_much_is_refused_with_its_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     text = (TRAPS / "sweep.yaml").read_text(encoding="utf-8")
+    declared = DeclaredText(text, "e/x.yaml", lab_config.defaults())
     for limits, words in (
         (limited_plan.LIMITS._replace(seconds=0.3), "it took more than 0.3 s; make it smaller"),
         (limited_plan.LIMITS._replace(memory=24 << 20), "it took more than 24 MiB of memory; make"),
     ):
         monkeypatch.setattr(limited_plan, "LIMITS", limits)
         with pytest.raises(BadExperiment, match=f"it cannot be planned: {words}"):
-            limited_plan.plan(text, "e/x.yaml", lab_config.defaults(), tmp_path, tmp_path)
+            limited_plan.plan(declared, Needed(tmp_path), 1, tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.isolation import limited
 from runner.planning import gym_child, planner, task_sources
 from runner.spec.benchmarks import measures
 from runner.spec.task_items import Answer, BadTask, items_of
@@ -58,9 +59,10 @@ def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     package.mkdir()
     (package / "__init__.py").write_text(STAND_IN)
     (package / "factory.py").write_text(f"DATASETS = dict.fromkeys({DATASETS})")
-    monkeypatch.setattr(gym_child, "SECONDS", 2)
-    path = f"{tmp_path}:{gym_child.ENVIRONMENT['PYTHONPATH']}"
-    monkeypatch.setitem(gym_child.ENVIRONMENT, "PYTHONPATH", path)
+    monkeypatch.setattr(gym_child, "LIMITS", gym_child.LIMITS._replace(seconds=2.0))
+    path = f"{tmp_path}:{limited.ENVIRONMENT['PYTHONPATH']}"
+    monkeypatch.setitem(limited.ENVIRONMENT, "PYTHONPATH", path)
+    monkeypatch.setattr(limited, "_SERVERS", {})
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: "there")
     gym_child.items.cache_clear()
     yield
@@ -106,10 +108,13 @@ def test_an_answer_of_several_lines_ends_after_them() -> None:
     ("dataset", "words"),
     [
         ("sum", "gym/sum: reasoning-gym has no such dataset; did you mean `sums`"),
-        ("composite", r"cannot make it \(ValueError: it needs datasets\); take it out"),
-        ("open", r"\(ValueError: a question has no single answer\)"),
-        ("loops", "3 items take more than 2 seconds, 4 GB of memory or 16 MB; lower `items`"),
-        ("large", "3 items take more than 2 seconds, 4 GB of memory or 16 MB; lower `items`"),
+        (
+            "composite",
+            r"cannot make 3 items of it \(it failed with ValueError: it needs datasets\); t",
+        ),
+        ("open", r"\(it failed with ValueError: a question has no single answer\); take it out"),
+        ("loops", r"3 items of it \(it took more than 2 s\); lower `items`"),
+        ("large", r"3 items of it \(its answer has more than 16 MiB\); lower `items`"),
     ],
 )
 def test_what_no_generator_can_make_is_refused_when_planned(dataset: str, words: str) -> None:
