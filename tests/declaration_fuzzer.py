@@ -125,7 +125,7 @@ class Report:
     plans: int = 0
     refused: int = 0
     findings: list[Finding] = field(default_factory=list)
-    slowest: tuple[float, int] = (0.0, -1)  # seconds, and the case
+    slowest: tuple[float, int] = (0.0, -1)  # seconds of a processor, and the case
     largest: tuple[int, int] = (0, -1)  # bytes above the start of the case, and the case
     seconds: float = 0.0
 
@@ -515,7 +515,7 @@ def _judge(seed: int, numbers: range, say: Callable[[list[Any]], None]) -> None:
         say(["begins", number])
         this, kind, where = case(seed, number), "", ""
         _reset_peak()
-        before, began = _status("VmRSS"), time.perf_counter()
+        before, began = _status("VmRSS"), time.process_time()
         try:
             kind = "refused" if plan(this) is None else "plan"
         except BaseException as error:  # whatever it is, it is a finding
@@ -524,7 +524,7 @@ def _judge(seed: int, numbers: range, say: Callable[[list[Any]], None]) -> None:
             last = (ours or frames)[-1]
             kind = type(error).__name__
             where = f"{last.filename.removeprefix(str(LAB) + '/')}:{last.lineno}"
-        took, grown = time.perf_counter() - began, _status("VmHWM") - before
+        took, grown = time.process_time() - began, _status("VmHWM") - before
         say(["ends", number, kind, where, took, grown])
 
 
@@ -557,7 +557,7 @@ def fuzz(seed: int, numbers: range, progress: Callable[[Report], None] = lambda 
         child, reading = _fork(seed, left)
         current, rest, ended = left[0], b"", False
         while not ended:
-            if not select.select([reading], [], [], SECONDS + 5)[0]:
+            if not select.select([reading], [], [], 6 * SECONDS)[0]:
                 os.kill(child, signal.SIGKILL)
                 report.findings.append(Finding(current, "seconds", "the child did not end"))
                 break

@@ -3,6 +3,8 @@
 does what it makes a parser raise: either is a problem in words.
 """
 
+import pickle
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -20,6 +22,9 @@ from runner.spec.step_types import BUILT_IN, logical
 
 LIMITS = limited.Limits(seconds=20.0, memory=256 << 20)
 MAX_RECORD = 4 << 20  # bytes of a plan's record
+AGAIN = 600.0  # seconds until what was refused is tried again
+MAX_REFUSED = 100
+_REFUSED: dict[bytes, tuple[str, float]] = {}  # by the declaration: why, and until when
 
 
 class DeclaredText(NamedTuple):
@@ -100,16 +105,23 @@ def _plan(declared: DeclaredText, needed: Needed, rung: int, kept: Path) -> tupl
     return record, list(contents)
 
 
-def _in_child(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function answers in a child. Raises BadExperiment."""
+def _in_child(function: Callable[..., Any], declared: DeclaredText, *more: Any) -> Any:
+    """What the function answers in a child. Raises BadExperiment. What was too much is not tried
+    again for a while, because each comment on its thread would hold up all others."""
+    key = pickle.dumps(declared)
+    words, until = _REFUSED.get(key, ("", 0.0))
+    if time.monotonic() < until:
+        raise BadExperiment([Problem(declared.file, None, "", words)])
     try:
-        value, problems = limited.call(
-            _reported, function, arguments, limits=LIMITS, prepare=prepare
-        )
+        arguments = _reported, function, (declared, *more)
+        value, problems = limited.call(*arguments, limits=LIMITS, prepare=prepare)
     except limited.Refused as error:
         words = f"it cannot be planned: {error}"
         words += "" if error.kind == "raised" else "; make it smaller"
-        raise BadExperiment([Problem(arguments[0].file, None, "", words)]) from error
+        if len(_REFUSED) >= MAX_REFUSED:
+            _REFUSED.clear()
+        _REFUSED[key] = words, time.monotonic() + AGAIN
+        raise BadExperiment([Problem(declared.file, None, "", words)]) from error
     if problems:
         raise BadExperiment([Problem(*problem) for problem in problems])
     return value

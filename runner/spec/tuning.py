@@ -34,7 +34,8 @@ MAX_SEEDS = 100
 MAX_VALUES = 32  # of a key: a grid of all keys still has a number that fits into 64 bits
 TUNED = "tuned.json"  # the output of the step
 
-Grid = dict[str, Annotated[list[int | float], Field(max_length=MAX_VALUES)]]
+Value = Annotated[int | float, Field(ge=-1e30, le=1e30)]
+Grid = dict[str, Annotated[list[Value], Field(max_length=MAX_VALUES)]]
 
 
 class Search(Config):

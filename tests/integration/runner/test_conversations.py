@@ -282,6 +282,21 @@ def test_a_template_that_loops_or_grows_is_stopped(
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (
+            "{% for a in [1] %}" * 30 + "{% endfor %}" * 30,
+            "cannot be compiled: too many statically",
+        ),
+        ("{{ [1, 2, 3]|random }}", "draws by chance"),
+    ],
+)
+def test_what_a_template_fails_by_is_no_time_out(template: str, words: str) -> None:
+    with template_child.renderer(template) as render, pytest.raises(BadTemplate, match=words):
+        render([{"role": "user", "content": "a"}], None)
+
+
 @pytest.mark.long
 def test_tuning_that_was_killed_ends_with_the_same_bytes(store: Store, tmp_path: Path) -> None:
     head, of, tune = DECLARED.partition("  tune:")

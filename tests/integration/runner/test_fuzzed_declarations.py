@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.isolation import limited
 from runner.lib.problems import BadExperiment
 from runner.planning import limited_plan, planner
 from runner.planning.limited_plan import DeclaredText, Needed
@@ -65,15 +66,35 @@ def test_it_is_refused_in_words_at_home_too(name: str, tmp_path: Path) -> None:
     assert WORDS[name] in str(refused.value)
 
 
-def test_what_takes_too_much_is_refused_with_its_limit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_takes_too_much_is_refused_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (TRAPS / "sweep.yaml").read_text(encoding="utf-8")
-    declared = DeclaredText(text, "e/x.yaml", lab_config.defaults())
-    for limits, words in (
-        (limited_plan.LIMITS._replace(seconds=0.3), "it took more than 0.3 s; make it smaller"),
-        (limited_plan.LIMITS._replace(memory=24 << 20), "it took more than 24 MiB of memory; make"),
+    for name, limits, words in (
+        ("a", limited_plan.LIMITS._replace(seconds=0.3), "it took more than 0.3 s"),
+        ("b", limited_plan.LIMITS._replace(memory=24 << 20), "it took more than 24 MiB of memory"),
     ):
         monkeypatch.setattr(limited_plan, "LIMITS", limits)
-        with pytest.raises(BadExperiment, match=f"it cannot be planned: {words}"):
-            limited_plan.plan(declared, Needed(tmp_path), 1, tmp_path)
+        declared = DeclaredText(text, f"{name}/x.yaml", lab_config.defaults())
+        with pytest.raises(BadExperiment, match=f"it cannot be planned: {words}; make it smaller"):
+            limited_plan.outline(declared)
+
+
+def test_what_took_too_much_is_not_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls = list[object]()
+
+    def refuse(*_: object, **__: object) -> None:
+        calls.append(_)
+        raise limited.Refused("seconds", "it took more than 20 s")
+
+    monkeypatch.setattr(limited, "call", refuse)
+    declared = DeclaredText("title: Again", "again/x.yaml", lab_config.defaults())
+    for _ in range(2):
+        with pytest.raises(BadExperiment, match="it took more than 20 s; make it smaller"):
+            limited_plan.outline(declared)
+    assert len(calls) == 1
+    monkeypatch.setattr(limited_plan, "AGAIN", 0.0)
+    for text in ("title: Another", "title: Another"):
+        with pytest.raises(BadExperiment):
+            limited_plan.plan(declared._replace(text=text), Needed(tmp_path), 1, tmp_path)
+    assert len(calls) == 3

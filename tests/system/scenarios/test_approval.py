@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pygit2
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from bot.controller import pull_request_source
 from bot.inbox import webhook
 from bot.model import policy_file
+from runner.planning import limited_plan
 from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.system.scenarios.test_story import FILE, PIXEL, executions, push, results, tell
@@ -356,9 +358,15 @@ def test_an_upgrade_of_the_lab_that_changes_what_would_run_voids_an_approval(
     from runner.schema import plan_fingerprint
 
     pull = approved_and_held(lab)
-    real = plan_fingerprint.fingerprint
+    real, plans = plan_fingerprint.fingerprint, limited_plan.plan
+
+    def upgraded(*asked: Any) -> Any:
+        plan, contents = plans(*asked)
+        return plan.model_copy(update={"fingerprint": plan.fingerprint[::-1]}), contents
+
     lab.die()  # and is upgraded
     monkeypatch.setattr(plan_fingerprint, "fingerprint", lambda plan: real(plan)[::-1])
+    monkeypatch.setattr(limited_plan, "plan", upgraded)  # in another process
     assert "the lab's code has changed since plan 1" in voided(lab)
     lab.say("sam", pull, "Oh.")
     assert line(lab, pull, 2) != line(lab, pull, 1)

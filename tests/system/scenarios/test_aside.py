@@ -156,6 +156,20 @@ def test_a_failing_push_does_not_block_the_answer_to_a_command(
     assert [(said["event"], said["message"]) for said in asides] == [("pull_request", None)]
 
 
+def test_a_command_behind_a_delivery_that_fails_is_answered_soon(lab: Lab, poison: Poison) -> None:
+    poison.error = RuntimeError
+    lab.sandbox.comment("sam", 1, "poison")
+    lab.clock.advance(1)
+    lab.sandbox.comment("sam", 1, "/help")
+    began = lab.clock.now()
+    while not helped(lab):
+        assert lab.bot is not None
+        lab.sleep(lab.bot.work() or 30)
+    assert (lab.clock.now() - began).total_seconds() < 60
+    lab.settle()
+    assert len(lab.records("aside")) == 1, "what fails is set aside later"
+
+
 def test_an_exit_from_inside_does_not_end_the_loop(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,8 @@ CALLS = [
     {"role": "assistant", "content": "It is 4."},
 ]  # OpenAI's shape  # fmt: skip
 ALL = LABELS[1:]
+# Jinja parses it, and Python does not compile what Jinja makes of it.
+NESTED = "{% for a in [1] %}" * 30 + "x" + "{% endfor %}" * 30
 
 
 def parts(messages: list[dict], labels: tuple[str, ...] = ALL, template: str = CHATML) -> dict:
@@ -246,3 +248,57 @@ def test_conversations_are_scored_from_their_beginning_up_to_the_count() -> None
     assert windows.tolist() == [[0, 1, 2, 3, 0, 0, 0, 0, 0], [4, 5, 6, 7, 8, 9, 0, 0, 0]]
     assert windows[:, 1:][mask].tolist() == [2, 3, 7, 8]
     assert validation_windows(stored(), 8, 99)[1].sum() == 5
+
+
+# ── The same text in each run ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ messages|map(attribute='role') }}", "['user']"),
+        ("{{ messages|map(attribute='role')|join }}", "user"),
+        ("{{ [1, 2]|reverse }}{{ 'ab'|batch(1) }}", "[2, 1][['a'], ['b']]"),
+        ("{{ messages[0].items() }}", "dict_items([('role', 'user'), ('content', 'x')])"),
+        ("{{ namespace(a=1) }}{% macro f() %}m{% endmacro %}{{ f }}{{ f() }}", None),
+        ("{% block a %}b{% endblock %}{{ self.a() }}{{ 'a-b'.split('-')|join(',') }}", "bba,b"),
+        ("{{ range(3)|list }}{{ '%s'|format('x'.upper()) }}{{ ''.join is callable }}", None),
+    ],
+)
+def test_a_template_writes_the_same_text_in_each_run(template: str, text: str | None) -> None:
+    found = rendered(template, [{"role": "user", "content": "x"}]).text
+    assert found == text or (text is None and " at 0x" not in found)
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("[1, 2, 3]|random", "draws by chance"),
+        ("[[1, 2, 3]]|map('random')|list", "draws by chance"),
+        ("lipsum()", "'lipsum' is undefined"),
+        ("cycler('a')", "'cycler' is undefined"),
+        ("joiner() ~ ''", "'joiner' is undefined"),
+        *((expression, "writes a function") for expression in (
+            "''.join", "''['join']", "''|attr('join')", "['']|map('attr', 'join')", "[''.join]",
+            "'%s' % ''.join", "'{}'.format(''.join)", "'{0.join}'.format('')", "''.join|string",
+            "''.join|pprint", "'a'.format", "raise_exception", "range", "''.join ~ ''",
+            "{'a': ''.upper}", "namespace(x=''.join)",
+        )),
+    ],
+)  # fmt: skip
+def test_what_differs_between_runs_is_refused(expression: str, words: str) -> None:
+    with pytest.raises(BadTemplate, match=words):
+        rendered(f"{{{{ {expression} }}}}", [{"role": "user", "content": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (NESTED, "cannot be compiled: too many statically nested blocks"),
+        ("{{ 'x'|nofilter }}", "No filter named 'nofilter'"),
+        ("{{ " + "9" * 5000 + " }}", "is not Jinja: Exceeds the limit"),
+    ],
+)
+def test_a_template_that_cannot_be_compiled_is_told_as_that(template: str, words: str) -> None:
+    with pytest.raises(BadTemplate, match=words):
+        rendered(template, [{"role": "user", "content": "x"}])
