@@ -116,13 +116,12 @@ class Declared:
         try:
             files = Tree(self.github, head, folder)
             plan = self._plan(repository, folder, files, rung, decided.config)
-            tree = git_source.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
             return Finding(
                 folder,
                 plan=plan,
                 standings=provenance.standing_now(self.store, plan),
                 drifted=drifted(self.store, plan),
-                source=Source(tree=tree, commit=head),
+                source=Source(tree=_tree_id(files), commit=head),
                 foretold=forecasts.foretell(self.past, plan),
                 spread=self.past.spread(plan),
                 spreads=self.past.spreads(plan, plan.predictions),
@@ -156,7 +155,7 @@ class Declared:
         kept."""
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        declared = DeclaredText(_declaration(files, name, file), file, lab)
+        declared = DeclaredText(_declaration(files, name, file), file, lab, _tree_id(files))
         needs = limited_plan.outline(declared)
         with tempfile.TemporaryDirectory() as there:
             laid, kept = Path(there, folder), Path(there, "kept")
@@ -213,6 +212,10 @@ def _modules(needs: Outline, files: Tree) -> dict[str, Entry]:
         return {}
     read = (".py", declaration.LOCK_NAME)
     return {name: entry for name, entry in files.items() if name.endswith(read)}
+
+
+def _tree_id(files: Tree) -> str:
+    return git_source.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
 
 
 def _is_results(path: str) -> bool:

@@ -22,17 +22,19 @@ from runner.spec.step_types import BUILT_IN, logical
 
 LIMITS = limited.Limits(seconds=20.0, memory=256 << 20)
 MAX_RECORD = 4 << 20  # bytes of a plan's record
-AGAIN = 600.0  # seconds until what was refused is tried again
+LONG, AGAIN = 3.0, 600.0  # seconds; until what was refused after so long is tried again
 MAX_REFUSED = 100
-_REFUSED: dict[bytes, tuple[str, float]] = {}  # by the declaration: why, and until when
+_REFUSED: dict[bytes, tuple[list[Problem], float]] = {}  # by the declaration: why, until when
 
 
 class DeclaredText(NamedTuple):
-    """A declaration's text, with the name of its file in messages, in a lab."""
+    """A declaration's text, with the name of its file in messages, in a lab. `tree` names all files
+    beside it."""
 
     text: str
     file: str
     lab: LabConfig
+    tree: str = ""
 
     def graph(self) -> Graph:
         return declaration.drafted(declaration.read(self.text, self.file), self.lab)
@@ -106,25 +108,27 @@ def _plan(declared: DeclaredText, needed: Needed, rung: int, kept: Path) -> tupl
 
 
 def _in_child(function: Callable[..., Any], declared: DeclaredText, *more: Any) -> Any:
-    """What the function answers in a child. Raises BadExperiment. What was too much is not tried
-    again for a while, because each comment on its thread would hold up all others."""
-    key = pickle.dumps(declared)
-    words, until = _REFUSED.get(key, ("", 0.0))
-    if time.monotonic() < until:
-        raise BadExperiment([Problem(declared.file, None, "", words)])
+    """What the function answers in a child. Raises BadExperiment. What was refused after long is
+    not tried again for a while, because each comment on its thread would hold up all others."""
+    key, began = pickle.dumps((declared, LIMITS)), time.monotonic()
+    known, until = _REFUSED.get(key, ([], 0.0))
+    if began < until:
+        raise BadExperiment(known)
     try:
         arguments = _reported, function, (declared, *more)
         value, problems = limited.call(*arguments, limits=LIMITS, prepare=prepare)
+        found = [Problem(*problem) for problem in problems]
     except limited.Refused as error:
         words = f"it cannot be planned: {error}"
         words += "" if error.kind == "raised" else "; make it smaller"
+        found = [Problem(declared.file, None, "", words)]
+    if not found:
+        return value
+    if (now := time.monotonic()) - began > LONG:
         if len(_REFUSED) >= MAX_REFUSED:
             _REFUSED.clear()
-        _REFUSED[key] = words, time.monotonic() + AGAIN
-        raise BadExperiment([Problem(declared.file, None, "", words)]) from error
-    if problems:
-        raise BadExperiment([Problem(*problem) for problem in problems])
-    return value
+        _REFUSED[key] = found, now + AGAIN
+    raise BadExperiment(found)
 
 
 def _reported(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Any, list[Any]]:

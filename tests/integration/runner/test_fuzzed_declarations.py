@@ -88,6 +88,7 @@ def test_what_took_too_much_is_not_tried_again_at_once(
         raise limited.Refused("seconds", "it took more than 20 s")
 
     monkeypatch.setattr(limited, "call", refuse)
+    monkeypatch.setattr(limited_plan, "LONG", -1.0)
     declared = DeclaredText("title: Again", "again/x.yaml", lab_config.defaults())
     for _ in range(2):
         with pytest.raises(BadExperiment, match="it took more than 20 s; make it smaller"):

@@ -486,9 +486,9 @@ def large_plan() -> record.Plan:
     arms = {}
     for n in range(256):
         model = ModelConfig(
-            hidden_dim=2**20 + 512 * n,
-            intermediate_dim=2**30 + n,
-            num_layers=2**30 + n,
+            hidden_dim=2**20 - 512 * n,
+            intermediate_dim=2**20 - n,
+            num_layers=2**12 - n,
             num_heads=2**8,
             seq_len=2**30 + n,
             vocab_size=2**30 + n,
