@@ -196,29 +196,19 @@ class TrainConfig(Config):
             )
         return decay
 
-    @field_validator("momentum")
+    @field_validator("momentum", "newton_schulz")
     @classmethod
-    def _momentum_is_muons(cls, momentum: float | None, info: ValidationInfo) -> float | None:
-        optimizer = info.data.get("optimizer", "")
+    def _these_are_muons(cls, value: Any, info: ValidationInfo) -> Any:
+        field, optimizer = info.field_name, info.data.get("optimizer", "")
         if optimizer in ("muon", "muonh"):
-            return 0.95 if momentum is None else momentum
-        if momentum is not None and optimizer:
+            return 0.95 if value is None else value
+        if value not in (None, "simple") and optimizer:
+            instead = ", which has beta1" if field == "momentum" else ""
             raise refusal(
-                f"momentum {momentum} goes with optimizer muon and muonh, and optimizer is "
-                f"{optimizer}, which has beta1; remove momentum or name another optimizer"
+                f"{field} {value} goes with optimizer muon and muonh, and optimizer is "
+                f"{optimizer}{instead}; remove {field} or name another optimizer"
             )
-        return None
-
-    @field_validator("newton_schulz")
-    @classmethod
-    def _steps_are_muons(cls, name: str, info: ValidationInfo) -> str:
-        optimizer = info.data.get("optimizer", "muon")
-        if name != "simple" and optimizer not in ("muon", "muonh"):
-            raise refusal(
-                f"newton_schulz {name} goes with optimizer muon and muonh, and optimizer is "
-                f"{optimizer}; remove newton_schulz or name another optimizer"
-            )
-        return name
+        return value
 
     @field_validator("spike_sigma", "max_update_sigma")
     @classmethod

@@ -70,7 +70,6 @@ OF_LM_EVAL = {
     "acc_mutual_info": What("", "", "higher", "share of right answers by mutual information"),
     "f1": What("", "", "higher", "F1"),
     "mcc": What("", "", "higher", "Matthews correlation"),
-    "em": What("", "", "higher", "share of answers that match exactly"),
     "bleu": What("", "", "higher", "BLEU"),
     "chrf": What("", "", "higher", "chrF"),
     "chrfpp": What("", "", "higher", "chrF++"),

@@ -128,6 +128,7 @@ OTHER = {
         for key, value in (
             ("weight_decay", 0.2), ("beta1", 0.8), ("beta2", 0.9), ("epsilon", 1e-7),
             ("max_grad_norm", 2), ("momentum", "0.9, optimizer: muon"), ("optimizer", "muon"),
+            ("newton_schulz", "quintic, optimizer: muon"),
             ("adam_learning_rate", "0.001, optimizer: muon"), ("gradient_accumulation_steps", 2),
             ("z_loss_weight", 1e-4), ("ema_decay", 0.9), ("on_bad_step", "skip"),
             ("checkpoint_every", 2), ("checkpoint_seconds", 60),
