@@ -100,6 +100,11 @@ class Actor:
                 life = next(r.life for r in thread.executions if r.execution.id == execution)
                 effects.act(self._store, self._launcher, life, step, thread.now)
 
+    def leave_out(self, thread: Thread, reaction: React) -> None:
+        """Record that an optional reaction is not made."""
+        done = {"id": 0, "note": "left out: the budget of writes has no room"}
+        self._create(f"said/{thread.id}/{reaction.key}/done", done)
+
     def finish(self, id: ThreadId) -> bool:
         """Finish open claims of earlier processes or attempts on a thread. False: something may
         exist that lists do not show yet, and no rule may run before that is known."""
@@ -373,9 +378,9 @@ def _marked(body: str, key: Key) -> str:
     return f"{body}\n\n{_marker(key)}"
 
 
-def unfinished(claim: dict[str, Any], key: Key) -> str:
-    """What was missing from a claim's text; empty for complete ones."""
-    return str(claim["body"]).removesuffix(_marked("", key)) if claim.get("lacks") else ""
+def unmarked(claim: dict[str, Any], key: Key) -> str:
+    """The text of a claimed comment, without its marker; empty for anything else."""
+    return str(claim.get("body", "")).removesuffix(_marked("", key))
 
 
 def _cleaned(action: Action) -> Action:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from bot.controller import store_recovery
-from bot.controller.effects import unfinished
+from bot.controller.effects import unmarked
 from bot.github import GitHub
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox import quarantine
@@ -58,7 +58,8 @@ class Observer:
         only: Collection[str] | None = None,
     ) -> tuple[Thread, list[Unheard]]:
         """The thread as it is now, and its pending deliveries. With `only`, it contains the
-        commands and pushes of just these deliveries, because another one may crash the rules."""
+        commands and pushes of just these deliveries, because another one may crash the
+        rules, or its turn comes later."""
         store, repository, number = self.store, id.repository, id.number
         deliveries = inbox_deliveries.unhandled(store, id)
         seals = record.names(store, f"preregistrations/{id}")
@@ -84,8 +85,8 @@ class Observer:
             site=self.site,
             is_pull=is_pull,
             isolation=self.isolation,
-            news=inbox_deliveries.news(deliveries, restored),
-            heard=max((it.said.at for it in deliveries if it.said and it.said.at), default=None),
+            news=inbox_deliveries.news(looked_at, restored),
+            heard=max((it.said.at for it in looked_at if it.said and it.said.at), default=None),
             messages=inbox_deliveries.messages(looked_at, said, restored),
             pushes=inbox_deliveries.pushes(store, id, looked_at),
             restored=restored,
@@ -136,12 +137,14 @@ class Observer:
         if claim is None and done is None:
             return None
         claimed, found = json.loads(claim or b'{"kind": "done"}'), json.loads(done or b"{}")
+        body = unmarked(claimed, key)
         return Said(
             kind=claimed["kind"],
             id=found.get("id"),
             at=datetime.fromisoformat(found["at"]) if found.get("at") else None,
             note=found.get("note", ""),
-            unfinished=unfinished(claimed, key) if done else "",
+            unfinished=body if done and claimed.get("lacks") else "",
+            body=body,
         )
 
     def _plans_under(self, repository: int, issue: int) -> list[PlanRecord]:

@@ -3,28 +3,34 @@
 One thread at a time, one process at a time (a lease says who leads). A new leader looks at every
 thread in the records; then a delivery wakes its thread, whichever process took it, and a thread
 with something due wakes itself.
+
+A turn is one round: facts, decision, a few actions. `bot.controller.thread_queue` has the order.
 """
 
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from bot.controller import catch_up
+from bot.controller.causes import Causes, waits_for
 from bot.controller.effects import Actor
 from bot.controller.freshness import Freshness
 from bot.controller.observer import Observer
+from bot.controller.paced_actions import PacedActions
 from bot.controller.queries import Asked
 from bot.controller.records_branch import Witness
-from bot.controller.write_budget import LONGEST_RETRY, PICTURE_WRITES, Pace, PutOff, importance
-from bot.github import GitHub, Later, Refused, RefusedForNow
+from bot.controller.thread_queue import ThreadQueue
+from bot.controller.write_budget import LONGEST_RETRY, Pace
+from bot.github import GitHub, Later, Refused
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox.deliveries import Unheard
 from bot.inbox.quarantine import NOT_THEIRS, Quarantine, SetAside
-from bot.model.actions import Action, Check, Drive, Picture, Say, Write
+from bot.model.actions import Drive
 from bot.model.keys import Key
 from bot.model.questions import Question
 from bot.model.site import Site
@@ -43,10 +49,9 @@ from runner.schema.record import Isolated
 from runner.store.leases import Leadership, LeaseWatch
 from runner.store.store import Store
 
-MAX_AT_ONCE = 10  # actions of one thread before others have their turn
 LIST_EVERY = 5.0  # seconds between two looks for deliveries that another process took
 ONE_ROUND = 5.0  # seconds of looking at threads before the loop comes around
-MAX_ROUNDS = 100  # per look; more means that two rules contradict each other
+MAX_ROUNDS = 100  # without rest for the same deliveries; more means that two rules contradict
 RETRY = timedelta(seconds=10)
 ASKED_OF_RAY = lifecycle.Submit | lifecycle.Stop
 
@@ -89,18 +94,25 @@ class Reconciler:
         self._freshness = Freshness(self._asked)
         self._outages = 0  # that were noticed to have ended
         self._actor = Actor(store, github, ray)
-        self._pace = Pace()
-        github.on_write = self._pace.wrote
-        self._witness = Witness(store, github, self._pace, key, on=records_branch)
+        pace = Pace()
+        self._causes = Causes(pace, lambda *asked: self._asked.answer(*asked), monotonic)
+        self._queue = ThreadQueue(monotonic, self._comes_first)
+        self._actions = PacedActions(
+            store,
+            github,
+            self._actor,
+            pace,
+            self._causes,
+            is_outranked=self._queue.is_outranked,
+            monotonic=monotonic,
+        )
+        self._witness = Witness(store, github, pace, key, on=records_branch)
         self._leadership = Leadership(store, "bot", monotonic)
         self.came_around = monotonic()  # the last time that the loop did without an error
         self._on_records = on_records
-        self._added = False
         self._monotonic = monotonic
-        self._due: dict[ThreadId, float] = {}
+        self._rounds: dict[ThreadId, tuple[set[str], int]] = defaultdict(lambda: (set(), 0))
         self._failures: dict[ThreadId, int] = {}
-        self._put_off = PutOff()
-        self._woken = threading.Condition()
         self._recorded = _Recorded(store)
         self._quarantine = Quarantine(store, github.now)
         self._sweeper = catch_up.Sweeper(store, github, sweep_every, ray)
@@ -114,12 +126,9 @@ class Reconciler:
         """Whether this process leads, as of its last `work`; False after an error."""
         return self._leads and not self._stumbles
 
-    def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
-        """Look at a thread, now or later."""
-        with self._woken:
-            at = self._monotonic() + after.total_seconds()
-            self._due[id] = min(at, self._due.get(id, at))
-            self._woken.notify()
+    def wake(self, id: ThreadId) -> None:
+        """Look at a thread now: something may have happened to it."""
+        self._queue.put(id)
 
     def work(self) -> float | None:
         """Look at the threads that are due, for a while. Returns the seconds until there is more to
@@ -133,20 +142,20 @@ class Reconciler:
         away = self._try_again()
         # Threads with running executions are due again and again: the round has to end.
         until = self._monotonic() + ONE_ROUND
-        while self._monotonic() < until and (id := self._next()) is not None:
+        while self._monotonic() < until and (id := self._queue.take()) is not None:
             with logs.about(thread=id.number):
                 self._look_safely(id)
             if not self._leadership.held():
                 return 1.0
-        if self._added:
-            self._added = False
+        if self._actions.added:
+            self._actions.added = False
             self._on_records()
             self._witness.look()
         metrics.UNPOSTED.set(len(self._actor.unposted()))
         copies = self._witness.work(self._monotonic())
-        with self._woken:
-            metrics.WAITING.set(len(self._due))
-            waits = [at - self._monotonic() for at in self._due.values()]
+        waits = self._queue.waits()
+        metrics.WAITING.set(len(waits))
+        self._actions.tell_what_waits()
         waits += [] if copies is None else [copies]
         waits += [RETRY.total_seconds()] if away else []
         return max(0.0, min(waits)) if waits else None
@@ -155,10 +164,9 @@ class Reconciler:
         """After an outage of GitHub's, do at once what was put off. Returns whether it lasts."""
         away, ended = self._github.outages()
         if ended != self._outages:
-            self._outages, self._put_off = ended, PutOff()
-            self._actor.retry()
-            for id in list(self._due):
-                self.wake(id)
+            self._outages = ended
+            self._actions.retry()
+            self._queue.put_all()
         return away
 
     def _lead(self) -> bool:
@@ -184,6 +192,7 @@ class Reconciler:
     def _take_stock(self) -> None:
         """Before the first look: are the records as new as GitHub and Ray?"""
         inbox_deliveries.tidy(self._store, self._github.id)
+        self._actions.load()
         catch_up.restored(self._store, self._github)
         for id in self._observer.threads():
             self.wake(id)
@@ -199,8 +208,8 @@ class Reconciler:
         """Work until `stop` is set, then release the lease."""
         while not stop.is_set():
             wait = self.come_around()
-            with self._woken:
-                self._woken.wait(timeout=min(wait if wait is not None else 1.0, 1.0))
+            with self._queue.changed:
+                self._queue.changed.wait(timeout=min(wait if wait is not None else 1.0, 1.0))
         self.release()
 
     def come_around(self) -> float | None:
@@ -221,14 +230,9 @@ class Reconciler:
         self._leads = False
         self._leadership.release()
 
-    def _next(self) -> ThreadId | None:
-        """The thread that has been due for longest; None if none is due."""
-        with self._woken:
-            id = min(self._due, key=self._due.__getitem__, default=None)
-            if id is None or self._due[id] > self._monotonic():
-                return None
-            del self._due[id]
-            return id
+    def _comes_first(self, id: ThreadId) -> bool:
+        pending = inbox_deliveries.unhandled(self._store, id)
+        return any(self._causes.comes_first(id, one) for one in pending)
 
     def _look_safely(self, id: ThreadId) -> None:
         """Look at a thread, with all errors caught, and plan the next look."""
@@ -236,17 +240,17 @@ class Reconciler:
             with metrics.looking(Later):
                 again = self._look(id)
         except Later as error:
-            log.info("thread %s: GitHub says later: %s", id.number, error)
-            self.wake(id, error.wait)
+            log.info("thread %s is looked at later: %s", id.number, error)
+            self._queue.put(id, error.wait)
         except (Exception, SystemExit) as error:  # a thread's content must not end the loop
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be handled (%s times in a row)", id.number, times)
             wait = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
-            self.wake(id, timedelta(0) if isinstance(error, SetAside) else wait)
+            self._queue.put(id, timedelta(0) if isinstance(error, SetAside) else wait)
         else:
             self._failures.pop(id, None)
             if again is not None:
-                self.wake(id, again)
+                self._queue.put(id, again)
 
     def _look(self, id: ThreadId) -> timedelta | None:
         again = self._carry_on(id)
@@ -254,97 +258,82 @@ class Reconciler:
             return _soonest(again, self._actor.again(id))
         waiting = self._quarantine.spared(id, inbox_deliveries.unhandled(self._store, id))
         turn = self._quarantine.turn(id, waiting)
-        each = len(turn) != len(waiting)
-        with self._quarantine.around(id, turn):
-            again = self._look_at(id, {one.name for one in turn} if each else None)
-        left = len(inbox_deliveries.unhandled(self._store, id)) if each else 0
-        # A write that waits for its turn is still pending.
-        if 0 < left < len(waiting):
-            return timedelta(0)
+        if len(turn) == len(waiting):
+            turn = self._causes.taken_up(id, waiting)
+        cause, wait = self._causes.look(id, turn)
+        turn, before = () if wait else turn, self._github.requests
+        first = any(self._causes.comes_first(id, one) for one in turn)
+        self._queue.begin(id, live=again is not None, first=first)
+        try:
+            with self._quarantine.around(id, turn):
+                again, rests = self._look_at(id, {one.name for one in turn})
+        finally:
+            self._causes.looked(cause, self._github.requests - before)
+        if rests and waiting:
+            left = inbox_deliveries.unhandled(self._store, id)
+            self._causes.got_no_further(id, turn, left)
+            # A write that waits for its turn is still pending.
+            if not wait and self._causes.are_untried(id, left):
+                return timedelta(0)
+        again = _soonest(again, timedelta(seconds=wait)) if wait else again
         return _soonest(again, self._actor.again(id))
 
-    def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
-        """Look at a thread; with `only`, ignore other deliveries' commands."""
+    def _look_at(self, id: ThreadId, only: set[str]) -> tuple[timedelta | None, bool]:
+        """Look at a thread, for one round, and ignore the commands of other deliveries. Returns
+        when to come again, and whether there is nothing to do now."""
         # Keys that may not be written yet: seconds to wait.
-        postponed = self._put_off.left(id, self._monotonic())
-        for _ in range(MAX_ROUNDS):
+        postponed = self._actions.postponed(id)
+        if only != self._rounds[id][0]:
+            self._rounds[id] = only, 0
+        self._rounds[id] = only, self._rounds[id][1] + 1
+        if self._rounds[id][1] > MAX_ROUNDS:
+            raise AssertionError(f"thread {id.number} does not come to rest")
+        done, ends = 0, False
+        while not (done or ends):  # once more without those that have to wait
             thread, deliveries, due = self._decide(id, only, postponed)
-            with logs.about(deliveries=[one.name for one in deliveries]):
-                done = [
-                    action
-                    for action in due.actions[:MAX_AT_ONCE]
-                    if self._act(thread, action, postponed)
-                ]
             if not due.actions:
                 if COMMANDS in due.failures:
                     raise due.failures[COMMANDS]
-                for delivery in () if postponed else deliveries:
-                    if only is None or delivery.name in only:
-                        inbox_deliveries.handle(self._store, id, delivery)
-                        with logs.about(delivery=delivery.name):
-                            log.info("dealt with")
                 break
-            if not done:
-                continue  # continue with actions that need not wait
-            self._wake_named(thread)
-            if len(due.actions) > MAX_AT_ONCE:
-                return timedelta(0)  # let the others have their turn
-            if all(
-                isinstance(x, Drive) and isinstance(x.action, ASKED_OF_RAY) for x in due.actions
-            ):
-                break  # Ray is slow; the next look sees the result
+            with logs.about(deliveries=[one.name for one in deliveries]):
+                done, ends = self._actions.do(thread, due.actions, postponed)
         else:
-            raise AssertionError(f"thread {id.number} does not come to rest")
-        later = (timedelta(seconds=wait) for wait in postponed.values())
-        return _soonest(due.look_again, *later)
-
-    def _act(self, thread: Thread, action: Action, postponed: dict[Key, float]) -> bool:
-        """Do an action. False: it has to wait, see `postponed`."""
-        level, key = importance(thread, action), getattr(action, "key", None)
-        if level is not None and key is not None:
-            writes = PICTURE_WRITES if isinstance(action, Picture) else 1
-            if wait := self._pace.wait((thread.id, key), level, self._monotonic(), writes):
-                postponed[key] = wait
-                return False
-        try:
-            self._actor.act(thread, action)
-        except Later as error:
-            # The actor finishes open claims.
-            if key and not isinstance(action, Say | Check):
-                postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
-            if isinstance(error, RefusedForNow) or isinstance(action, Picture):
-                log.warning("%s has to wait, and nothing else for it: %s", key, error)
-                return False
-            raise
-        if key:
-            self._put_off.forget(thread.id, key)
-        _tell(action)
-        self._added = self._added or isinstance(action, Write | Drive)
-        return True
+            self._wake_named(thread)
+            asked = (x for x in due.actions if isinstance(x, Drive))
+            of_ray = sum(isinstance(drive.action, ASKED_OF_RAY) for drive in asked)
+            if ends or of_ray < len(due.actions):
+                return timedelta(0), False  # let the others have their turn
+        if not done:
+            del self._rounds[id]
+            for delivery in deliveries:
+                if delivery.name in only and not waits_for(delivery, postponed):
+                    inbox_deliveries.handle(self._store, id, delivery)
+                    with logs.about(delivery=delivery.name):
+                        log.info("dealt with")
+        waits = (*postponed.values(), *self._actions.waits(id))
+        # Ray is slow; the next look sees the result of what it was asked.
+        return _soonest(due.look_again, *(timedelta(seconds=one) for one in waits)), not done
 
     def _decide(
-        self, id: ThreadId, only: set[str] | None, postponed: dict[Key, float]
+        self, id: ThreadId, only: set[str], postponed: dict[Key, float]
     ) -> tuple[Thread, list[Unheard], Due]:
         """Decide on facts that were all looked up for this one decision, or seconds before, when
         GitHub failed in between."""
         answers: dict[Question, Any] = {}
-        seen: list[Unheard] | None = None
         while True:
             shown = self._actor.shown.get(id, {})
             thread, deliveries = self._observer.thread(id, shown, answers, only)
-            if seen is not None and deliveries != seen:
-                answers.clear()  # they may be older than the newest delivery
-                thread, deliveries = self._observer.thread(id, shown, answers, only)
-            seen = deliveries
-            thread = replace(thread, unposted=self._actor.unposted(id))
+            unposted, is_late = self._actor.unposted(id), self._actions.is_late(id)
+            thread = replace(thread, unposted=unposted, is_late=is_late)
             due = decide(thread, self._recorded, postponed)
             _tell_failures(thread, due)
             if not due.questions:
                 self._freshness.decided(id)
                 return thread, deliveries, due
             with logs.about(deliveries=[one.name for one in deliveries]):
-                for action in due.actions[:MAX_AT_ONCE]:  # 👀
-                    self._act(thread, action, postponed)
+                _, ends = self._actions.do(thread, due.actions, postponed)  # 👀
+            if ends:
+                raise Later("another thread goes first", timedelta(0))
             for question in due.questions:
                 try:
                     answers[question] = self._freshness.answer(thread, deliveries, question)
@@ -367,7 +356,7 @@ class Reconciler:
             thread, _ = self._observer.thread(id, {}, {}, ())
         for action in rules_execution.ongoing(thread):
             self._actor.act(thread, action)
-            self._added = True
+            self._actions.added = True
         live = thread.is_pull and any(not ran.result for ran in thread.executions)
         return POLL_EVERY if live else None
 
@@ -376,7 +365,7 @@ class Reconciler:
         if thread.is_pull:
             for issue in {plan.plan.preregistration for plan in thread.plans if plan.plan}:
                 if issue is not None:
-                    self.wake(ThreadId(thread.id.repository, issue))
+                    self._queue.put(ThreadId(thread.id.repository, issue), live=True)
 
 
 def _soonest(*waits: timedelta | None) -> timedelta | None:
@@ -389,19 +378,6 @@ def _tell_failures(thread: Thread, due: Due) -> None:
     for feature, error in due.failures.items():
         if Key("aside", feature) not in thread.said:
             log.error("%s fails on thread %s", feature, thread.id.number, exc_info=error)
-
-
-def _tell(action: Action) -> None:
-    """Log and count an action, without its text, which may be a stranger's."""
-    kind = type(action).__name__.lower()
-    metrics.EFFECTS.labels(kind).inc()
-    match action:
-        case Drive(execution=execution, action=step):
-            log.info("%s %s of %s", kind, type(step).__name__.lower(), execution)
-        case Write(path=path):
-            log.info("%s %s", kind, path)
-        case _:
-            log.info("%s %s", kind, action.key)
 
 
 class _Recorded(Container[str]):

@@ -98,6 +98,7 @@ class Line(Requester):
         self._monotonic = monotonic
         self._date: tuple[datetime, float] | None = None
         self._quiet_until = float("-inf")  # nothing is sent before then
+        self.requests = 0  # sent since the start
         self._limits = 0  # in a row, between two writes that succeeded
         self._reads = Reads()
         self._silent: dict[bool, float] = {}  # since when reads, and writes (True), have no answer
@@ -205,6 +206,7 @@ class Line(Requester):
             why = "GitHub does not answer" if self.is_away else "GitHub asked us to wait"
             raise Limited(f"{about}: {why}", timedelta(seconds=quiet))
         try:
+            self.requests += 1
             answered = self._sent(on, send, about)
         except Unanswered:
             self._silent.setdefault(on.verb != "GET", self._monotonic())

@@ -120,6 +120,11 @@ class Base:
         """Its web page."""
         return self._line.url
 
+    @property
+    def requests(self) -> int:
+        """How many were sent to GitHub."""
+        return self._line.requests
+
     def now(self) -> datetime:
         """GitHub's time: its last answer's `Date` plus the time since."""
         return self._line.now()

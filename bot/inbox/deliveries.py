@@ -12,6 +12,7 @@ a look costs the same on a thread with ten thousand comments.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from weakref import WeakKeyDictionary
 
 from bot.inbox.payloads import Delivery
 from bot.model.keys import Key
@@ -22,6 +23,10 @@ from runner.store.backends import StoreFault
 from runner.store.store import Store
 
 NAME = r"[0-9A-Za-z-]{1,80}"  # of a delivery: its id, which becomes a file name
+
+
+# Pending deliveries that were read, by path: in a flood there are many, and each look wants them.
+_known: WeakKeyDictionary[Store, dict[str, "Unheard"]] = WeakKeyDictionary()
 
 
 class Pushed(Record):
@@ -61,13 +66,12 @@ def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
 
 def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
     """The pending deliveries of a thread: messages in order, then others."""
-    names = record.names(store, f"inbox/{id}")
-    found = [
-        Unheard(name, _read(store, f"records/inbox/{id}/{name}.json"))
-        for name in names
-        if store.peek(f"records/handled/{id}/{name}.json", 1) is None
-    ]
-    return sorted(found, key=_order)
+    known = _known.setdefault(store, {})
+    paths = {f"{id}/{name}": name for name in record.names(store, f"inbox/{id}")}
+    for path, name in paths.items():
+        if path not in known and store.peek(f"records/handled/{path}.json", 1) is None:
+            known[path] = Unheard(name, _read(store, f"records/inbox/{path}.json"))
+    return sorted((known[path] for path in paths if path in known), key=_order)
 
 
 def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
@@ -75,6 +79,7 @@ def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
     if unheard.said and unheard.said.push:
         note_pushes(store, id, [unheard.said.push])
     path = f"records/inbox/{id}/{unheard.name}.json"
+    _known.get(store, {}).pop(f"{id}/{unheard.name}", None)
     data = store.peek(path)
     store.create(f"records/handled/{id}/{unheard.name}.json", data or b"{}\n")
     store.remove(path)

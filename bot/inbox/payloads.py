@@ -39,6 +39,7 @@ HEARD = {
 ABOUT_PULLS = ("pull_request", "pull_request_review")
 WORDS = {"issue_comment": "comment", "pull_request_review": "review"}  # the fields with text
 AT = {"issue_comment": "created_at", "pull_request_review": "submitted_at"}  # their times
+INSIDERS = ("OWNER", "MEMBER", "COLLABORATOR")  # of all values of `author_association`
 SWEPT = "swept"  # the action of a delivery that a sweep made
 MAX_TEXT = 65_536  # characters; GitHub takes no longer comment
 # The command of each button of a check run; the check run names the execution.
@@ -62,6 +63,9 @@ class Delivery(Record):
     message: Message | None = None  # if it may contain commands
     push: Push | None = None
     check: str = ""  # key of the check run whose button was pressed
+    # Whether GitHub says that its author belongs to the repository. It permits nothing: it decides
+    # who has a turn first.
+    insider: bool = False
 
     @property
     def thread(self) -> ThreadId | None:
@@ -127,6 +131,7 @@ def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
     at = _moment(words if about.event in WORDS else thread, AT.get(about.event, "updated_at"))
     is_pull = thread is pull or "pull_request" in issue
     found: dict[str, Any] = {"number": number, "pull": is_pull, "at": at}
+    found["insider"] = _text(words or thread, "author_association", 20) in INSIDERS
     if about.action in ("created", "submitted") and spoke:
         found["message"] = _message(about.event, words, author, at, heard)
     after = _sha(payload, "after") or _sha(_map(pull, "head"), "sha")
@@ -186,7 +191,7 @@ def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
         commit=_sha(check, "head_sha"),
         identifier=identifier,
     )
-    found = {"number": ours.thread, "pull": True, "at": at, "message": message}
+    found = {"number": ours.thread, "pull": True, "at": at, "message": message, "insider": True}
     return about.model_copy(update=found | {"check": str(ours.key)})
 
 

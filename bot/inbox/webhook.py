@@ -3,6 +3,11 @@
 The signature is checked over the raw bytes before anything is parsed. The inbox gets what
 `bot.inbox.payloads` makes of the payload; if that is nothing (our own comment, for example), the
 delivery is acknowledged and dropped. A 2xx is sent only after the record is on disk.
+
+Nothing about a body is known before all of it is here, so anybody can send one. Together, large
+ones have room for a fixed number of bytes, which count as they arrive: one that is announced and
+does not come takes none. If there is no room left, the oldest one of the client that holds most
+gives way.
 """
 
 import asyncio
@@ -12,9 +17,10 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
@@ -29,9 +35,10 @@ from runner.store.store import Store, StoreError
 
 MAX_BYTES = 25 * 1024 * 1024  # GitHub's own limit for a payload
 LARGE = 1024 * 1024  # bytes; most payloads are a hundredth of that
-LARGE_AT_ONCE = 2  # others wait: anybody can send a body whose signature is not checked yet
+ROOM = 2 * MAX_BYTES  # for all large bodies that are here
 MAY_TAKE = 10.0  # seconds for a body to arrive; GitHub does not wait longer for the answer
 CHUNKED = "transfer-encoding"
+SIGNATURE = re.compile("sha256=[0-9a-f]{64}")
 log = logging.getLogger("regatta.webhook")
 
 
@@ -101,7 +108,7 @@ def _json_of(headers: Mapping[str, str], body: bytes) -> bytes | str:
 
 def routes(gate: Gate) -> APIRouter:
     """`POST /webhook`."""
-    router, large = APIRouter(), asyncio.Semaphore(LARGE_AT_ONCE)
+    router, room = APIRouter(), Room()
 
     @router.post("/webhook")
     async def webhook(request: Request) -> Response:
@@ -111,37 +118,78 @@ def routes(gate: Gate) -> APIRouter:
             return Response(words, 400, {"Connection": "close"})
         if chunked is None and not re.fullmatch("[0-9]{1,12}", length or ""):
             return Response("The payload's length is not said.", 411)
-        async with AsyncExitStack() as held:
+        if not SIGNATURE.fullmatch(request.headers.get("x-hub-signature-256", "")):
+            return Response("The payload is not signed.", 401, {"Connection": "close"})
+        with room.for_one(request.client.host if request.client else "") as coming:
             try:
-                async with asyncio.timeout(MAY_TAKE):
-                    body = await _body(request, int(length or 0), held, large)
+                async with asyncio.timeout(MAY_TAKE) as coming.limit:
+                    body = await _body(request, int(length or 0), room, coming)
             except (TimeoutError, ClientDisconnect):
                 words = "The payload did not come in time."
                 return Response(words, 408, {"Connection": "close"})
             if body is None:
                 return Response("The payload is larger than 25 MB.", 413)
+            coming.limit = None
             status, words = await run_in_threadpool(gate.receive, request.headers, body)
         return Response(words, status)
 
     return router
 
 
-async def _body(
-    request: Request, said: int, held: AsyncExitStack, large: asyncio.Semaphore
-) -> bytes | None:
-    """The body, with `said` bytes announced; None if it is too long, and the rest is not read. A
-    large one waits for `large`, and holds it."""
+@dataclass(eq=False)
+class Coming:
+    """A body that is here, or a part of it."""
+
+    client: str  # its address, or that of a proxy
+    size: int = 0
+    limit: asyncio.Timeout | None = None  # while it is read
+
+
+@dataclass
+class Room:
+    """The bodies that are here, oldest first."""
+
+    bodies: list[Coming] = field(default_factory=list)
+
+    @contextmanager
+    def for_one(self, client: str) -> Iterator[Coming]:
+        """Count a body during the `with` body."""
+        coming = Coming(client)
+        self.bodies.append(coming)
+        try:
+            yield coming
+        finally:
+            if coming in self.bodies:
+                self.bodies.remove(coming)
+
+    def lacks(self) -> bool:
+        """Whether there is no room for more. Then the oldest body of the client with most bytes
+        gives way, unless one is complete: its place is free in a moment."""
+        large = [body for body in self.bodies if body.size > LARGE]
+        if sum(body.size for body in large) <= ROOM:
+            return False
+        sizes = Counter[str]()
+        for body in large:
+            sizes[body.client] += body.size
+        limits = [(body, body.limit) for body in large if body.limit]
+        if len(limits) == len(large):
+            oldest, limit = max(limits, key=lambda pair: sizes[pair[0].client])
+            limit.reschedule(0)
+            self.bodies.remove(oldest)
+        return True
+
+
+async def _body(request: Request, said: int, room: Room, coming: Coming) -> bytes | None:
+    """The body, with `said` bytes announced; None if it is too long, and the rest is not read."""
     if said > MAX_BYTES:
         return None
-    body, waited = bytearray(), said > LARGE
-    if waited:
-        await held.enter_async_context(large)
+    body = bytearray()
     async for piece in request.stream():
         if len(body) + len(piece) > MAX_BYTES:
             return None
-        if not waited and len(body) + len(piece) > LARGE:
-            await held.enter_async_context(large)
-            waited = True
+        coming.size = len(body) + len(piece)
+        while room.lacks():
+            await asyncio.sleep(0.05)  # also the one that gives way may be this one
         body += piece
     return bytes(body)
 

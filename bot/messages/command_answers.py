@@ -80,12 +80,12 @@ def help_text(is_pull: bool) -> str:
 
 def status_of(thread: Thread) -> str:
     """What runs on a thread."""
-    site = thread.site
     return say(
         "status-of",
-        link=site,
-        site=site,
+        link=thread.site,
+        site=thread.site,
         executions=thread.executions,
         plans=thread.plans,
+        is_late=thread.is_late,
         unposted=sorted(thread.unposted.items()),
     )

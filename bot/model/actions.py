@@ -51,6 +51,7 @@ class React:
 
     comment: int
     content: Literal["eyes", "rocket", "confused"]
+    optional: bool = False  # its comment is answered; without budget for it, it is left out
 
     @property
     def key(self) -> Key:

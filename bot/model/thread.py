@@ -178,6 +178,7 @@ class Said:
     at: datetime | None  # GitHub's `created_at`
     note: str = ""  # a commit's SHA, or why it failed
     unfinished: str = ""  # its text, if something must still be added to it
+    body: str = ""  # the text of a comment
 
     @property
     def done(self) -> bool:
@@ -245,6 +246,7 @@ class Thread:
     restored: datetime | None = None  # when lost records were noticed; older commands are void
     aside: tuple[str, ...] = ()  # deliveries that crashed the process each time
     isolation: Isolated = ""  # of own code; "": it cannot run here
+    is_late: bool = False  # whether something here waits for the budget of writes
     said: Mapping[Key, Said] = field(default_factory=dict)
     shown: Mapping[Key, Shown] = field(default_factory=dict)  # since this process started
     # of an issue

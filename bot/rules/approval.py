@@ -4,8 +4,9 @@ A `/run` is answered once, by a record: it approved a plan, waits for a second p
 refused. The execution and everything after it follow from the approval.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from bot.messages import command_answers
@@ -15,22 +16,40 @@ from bot.model.thread import Message, Thread
 from bot.rules import approval_checks, approvers, which_plan
 from bot.rules.which_plan import Case, Wanted, What
 from runner.planning import subset
-from runner.schema.record import Approval, Execution, Narrowing, Origin, PlanRecord
+from runner.schema.record import Answered, Approval, Execution, Narrowing, Origin, PlanRecord
+
+REPEATS_WITHIN = timedelta(minutes=10)  # an equal answer is not posted again
 
 
 def follow(thread: Thread) -> Iterator[Action]:
     """What follows from the answers to `/run`: executions, and replies."""
+    repeats = repeated(thread.approvals)
     for key, approval in thread.approvals.items():
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
         elif approval.waits:
             yield Say(Key("waits", str(key)), command_answers.waits(approval))
-        else:
+        elif key not in repeats:
             said = command_answers.asked if approval.asks else command_answers.refused
             yield Say(Key("refused", str(key)), said(approval))
         if key.comment:
             yes = approval.approved or approval.waits or approval.asks
-            yield React(key.comment, "rocket" if yes else "confused")
+            yield React(key.comment, "rocket" if yes else "confused", optional=key in repeats)
+
+
+def repeated(answers: Mapping[CommandKey, Approval | Answered]) -> set[CommandKey]:
+    """The refused commands that the same person gave shortly before, and was told the same."""
+    last: dict[Hashable, datetime] = {}
+    found = set[CommandKey]()
+    for key, answer in sorted(answers.items(), key=lambda item: item[1].at):
+        if answer.why:
+            asks = answer.asks if isinstance(answer, Approval) else ""
+            same = answer.by.id, answer.what, answer.why, asks
+            if same in last and answer.at - last[same] < REPEATS_WITHIN:
+                found.add(key)
+            else:
+                last[same] = answer.at
+    return found
 
 
 def is_answered(thread: Thread, key: CommandKey) -> bool:

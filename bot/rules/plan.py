@@ -27,6 +27,8 @@ def rules(thread: Thread) -> Iterator[Action]:
     yield from [*(_plan(thread) if thread.news else ())] or _next_rung(thread)
     for plan in thread.plans:
         said = Key("plan", str(plan.n))
+        if plan is not thread.plans[-1] and said not in thread.said:
+            continue  # it was replaced before it was shown, and nobody can have its code
         if said not in thread.said:
             yield Say(said, plan_comment.plan(plan, thread.url))
         if plan is not thread.plans[-1] and said._replace(final=True) not in thread.said:

@@ -3,11 +3,12 @@
 Each command is answered once, by a record: an `Approval` for commands that start something (`/run`,
 `/retry`, `/reproduce`), an `Answered` for `/cancel` and `/plan`. All visible effects follow from
 the record, so a repeated delivery, however late, changes nothing. `/status` and `/help` change
-nothing; their answer is a comment, posted once.
+nothing; their answer is a comment, posted once. An answer that stands there already is not posted
+again: its command gets a reaction at most.
 """
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
 from typing import Literal
 
 from bot.messages import command_answers
@@ -22,6 +23,7 @@ from bot.rules.which_plan import What
 from runner.schema.record import Answered, Cancelled, command_of
 
 TYPE_AGAIN_AFTER = timedelta(hours=24)  # for a command that arrived too late
+POSTED = {"status": "status-of", "help": "help"}  # commands that change nothing; keys of answers
 # Buttons of check runs. A press counts as the command in `payloads.BUTTONS`.
 CANCEL = Button("Cancel", "cancel", "Stop it; its record is kept")
 RETRY = Button("Retry", "retry", "Run the same plan again")
@@ -34,10 +36,12 @@ def rules(thread: Thread) -> Iterator[Action]:
     """Answers to the commands of this thread, and their effects."""
     heard = (one for one in thread.messages if not which_plan.is_ignored(thread, one.author))
     meant = [(message, commands.read(message.body)) for message in heard]
+    repeats = set(_repeats(thread, meant))
     for message, reading in meant:
-        if reading.commands and not _is_doubtful(thread, message):
+        new = [x for x in reading.commands if message.key(x.index) not in repeats]
+        if new and not _is_doubtful(thread, message):
             yield from _react(message.key(0), "eyes")
-    yield from _answers(thread, meant)
+    yield from _answers(thread, meant, repeats)
     yield from approval.follow(thread)
     yield from _follow(thread)
 
@@ -49,12 +53,49 @@ def _is_doubtful(thread: Thread, message: Message) -> bool:
     return message.heard == "sweep" and (message.edited or late)
 
 
-def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Action]:
+def _repeats(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[CommandKey]:
+    """The commands that change nothing and have their answer already: in a comment that is newer or
+    says the same, or by the answer to an earlier one of these."""
+    first = set[str]()
+    for message, reading in read:
+        for command in reading.commands:
+            key, kind = message.key(command.index), POSTED.get(command.name)
+            if kind is None or Key(kind, str(key)) in thread.said:
+                continue
+            if kind in first or _stands(thread, kind, _text(thread, command.name), message.at):
+                yield key
+            first.add(kind)
+
+
+def _stands(thread: Thread, kind: str, text: str, asked_at: datetime) -> bool:
+    """Whether the newest comment of this kind answers what was asked then with this answer."""
+    times = (
+        (said.at, said.body) for key, said in thread.said.items() if key.kind == kind and said.at
+    )
+    at, body = max(times, default=(None, ""))
+    if at is None:
+        return False
+    return (kind == "status-of" and at >= asked_at) or (
+        body == text and asked_at - at < approval.REPEATS_WITHIN
+    )
+
+
+def _text(thread: Thread, command: str) -> str:
+    """The answer to a command that changes nothing."""
+    if command == "status":
+        return command_answers.status_of(thread)
+    return command_answers.help_text(thread.is_pull)
+
+
+def _answers(
+    thread: Thread, read: list[tuple[Message, Reading]], repeats: Collection[CommandKey]
+) -> Iterator[Action]:
     """An answer to each command, in order.
 
     Commands after a `/run` wait until it has its answer and its execution, so that two of them
     never approve the same plan and a `/cancel` finds its execution.
     """
+    hints = set[str]()
     for message, reading in read:
         about = message.key(0).message
         if reading.commands and _is_doubtful(thread, message):
@@ -74,29 +115,31 @@ def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Ac
                     if key not in thread.answered:
                         yield _answer(thread, message, key, what, command.argument)
                         return
-                case "status":
-                    if (posted := Key("status-of", str(key))) not in thread.said:
-                        yield Say(posted, command_answers.status_of(thread))
-                    yield from _react(key, "rocket")
-                case "help":
-                    yield Say(Key("help", str(key)), command_answers.help_text(thread.is_pull))
-                    yield from _react(key, "rocket")
+                case "status" | "help" as what:
+                    if key not in repeats:
+                        yield Say(Key(POSTED[what], str(key)), _text(thread, what))
+                    yield from _react(key, "rocket", optional=key in repeats)
         unheard = not reading.commands and (reading.near_misses or reading.swallowed)
         if unheard or reading.too_many or reading.too_long:
-            yield Say(Key("hint", about), command_answers.hint(reading))
+            hint = command_answers.hint(reading)
+            if hint not in hints and not _stands(thread, "hint", hint, message.at):
+                yield Say(Key("hint", about), hint)
+            hints.add(hint)
 
 
 def _is_known(thread: Thread, key: CommandKey) -> bool:
     """Whether a command was answered."""
-    said = (Key("status-of", str(key)), Key("help", str(key)))
+    said = (Key(kind, str(key)) for kind in POSTED.values())
     return key in thread.approvals or key in thread.answered or any(x in thread.said for x in said)
 
 
-def _react(key: CommandKey, content: Literal["eyes", "rocket", "confused"]) -> Iterator[React]:
+def _react(
+    key: CommandKey, content: Literal["eyes", "rocket", "confused"], *, optional: bool = False
+) -> Iterator[React]:
     """A reaction to the comment with a command. A review and a button cannot have one; they get
     only the effects."""
     if key.comment is not None:
-        yield React(key.comment, content)
+        yield React(key.comment, content, optional)
 
 
 # ── What starts something ────────────────────────────────────────────────────────────────────
@@ -222,10 +265,12 @@ def _nothing_to_plan(thread: Thread, words: str) -> str | None:
 
 def _follow(thread: Thread) -> Iterator[Action]:
     """The effects of the answers, and the replies."""
+    repeats = approval.repeated(thread.answered)
     for key, answered in thread.answered.items():
         if not answered.yes:
-            yield Say(Key(answered.what, str(key)), command_answers.refused(answered))
-            yield from _react(key, "confused")
+            if key not in repeats:
+                yield Say(Key(answered.what, str(key)), command_answers.refused(answered))
+            yield from _react(key, "confused", optional=key in repeats)
             continue
         cancelled = Cancelled(at=answered.at, by=answered.by.login, command=str(key))
         for ran in thread.executions:

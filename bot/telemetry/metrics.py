@@ -42,6 +42,18 @@ UNPOSTED = Gauge(
     "Comments and check runs that GitHub has refused so far, and that are tried again.",
     registry=REGISTRY,
 )
+WRITES = Counter(
+    "regatta_writes",
+    "Writes to GitHub, by who caused them: lab (executions), approver, member or stranger.",
+    ["rank"],
+    registry=REGISTRY,
+)
+DEFERRED = Gauge(
+    "regatta_writes_deferred",
+    "Writes to GitHub that wait for the budget of writes now, by who caused them.",
+    ["rank"],
+    registry=REGISTRY,
+)
 WAITING = Gauge("regatta_threads_waiting", "Threads that are due now or later.", registry=REGISTRY)
 LEADS = Gauge(
     "regatta_leads", "1 where this process leads, 0 where another does.", registry=REGISTRY

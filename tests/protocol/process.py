@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bot.controller.effects import WATCH
-from bot.controller.reconciler import MAX_AT_ONCE
+from bot.controller.paced_actions import MAX_AT_ONCE
 from bot.model.actions import Action, Check, Drive, React, Say, Show, Write
 from bot.model.keys import CommandKey
 from bot.model.thread import Thread

@@ -16,7 +16,7 @@ from bot.controller import catch_up
 from bot.controller.reconciler import Reconciler
 from bot.fake_github.world.climate import Climate
 from bot.fake_github.world.sandbox import Sandbox, make_sandbox
-from bot.fake_github.world.state import Clock
+from bot.fake_github.world.state import Clock, User
 from bot.github import GitHub
 from bot.inbox import webhook
 from bot.service import actions_job
@@ -238,6 +238,13 @@ class Lab:
         }
 
     # ── What people do ──
+
+    def strangers(self, number: int) -> list[str]:
+        """So many new accounts without a role; their logins."""
+        world = self.sandbox.world
+        made = [User(1000 + n, f"stranger{n}", f"Stranger {n}") for n in range(number)]
+        world.users.update((one.login, one) for one in made)
+        return [one.login for one in made]
 
     def preregister(self, body: str | None = None) -> int:
         """Ada opens an issue from the form."""

@@ -17,6 +17,7 @@ from runner.store.backends import StoreFault
 from tests.scenarios.lab import Lab, a_lab
 from tests.stub_trainer import StubRay
 from tests.system.scenarios.test_recovery import begun, results, turn
+from tests.system.scenarios.test_story import reactions
 
 
 class Poison:
@@ -49,7 +50,8 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
 
 
 def helped(lab: Lab) -> int:
-    return sum("what it does" in body for body in lab.comments(1))
+    done = [("/help" in body and "rocket" in told) for body, told in reactions(lab, 1)]
+    return sum(done)
 
 
 def test_a_delivery_that_ends_the_process_three_times_is_set_aside_and_told(

@@ -134,8 +134,8 @@ def test_a_spent_budget_holds_up_neither_training_nor_its_launch(
         pull = lab.propose()
         lab.clock.advance(READING)
         lab.sandbox.comment("grace", pull, "/run")
-        for _ in range(8):
-            lab.sandbox.comment("sam", pull, "/help")
+        for n in range(8):
+            lab.sandbox.comment("sam", pull, f"/retry x{n}")
         before = lab.clock.now()
         while not lab.trainer.submissions:
             turn(lab, 2, 2)
@@ -144,8 +144,8 @@ def test_a_spent_budget_holds_up_neither_training_nor_its_launch(
         while not results(lab):
             turn(lab, 5)
             assert (lab.clock.now() - before).total_seconds() < 300
-        assert answers(lab, "what it does") < 8  # most of that is still to be said
+        assert answers(lab, "There is no execution `x") < 8  # most of that is still to be said
         lab.settle(4000)
-        assert answers(lab, "what it does") == 8
+        assert answers(lab, "There is no execution `x") == 8
         assert answers(lab, "<summary>Receipt</summary>") == 1
         assert len(lab.records("handled")) >= 9

@@ -8,6 +8,7 @@ import base64
 import functools
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from typer.testing import CliRunner
 
 from bot.cli.main import app
+from bot.controller.write_budget import Cause, Rank
+from bot.controller.write_log import WriteLog
 from bot.github import app_manifest
 from bot.setup import doctor
 from bot.setup import init as setup_init
@@ -266,7 +269,16 @@ class World:
         yield r"REGATTA_STORE name a folder", lambda _: self.change(store=self.private_folder())
         yield r"Start `regatta serve`", lambda _: setattr(self, "serves", True)
         yield r"`REGATTA_RECORDS_BRANCH=off`", lambda _: self.change(records_branch=False)
+        yield (
+            r"set Interaction limits",  # then an hour passes
+            lambda _: shutil.rmtree(self.root / "store" / "writes"),
+        )
         yield r"Unsuspend it", lambda _: setattr(self, "suspended", None)
+
+    def flood(self) -> None:
+        log = WriteLog(Store(self.root / "store"), 7)
+        for n in range(175):
+            log.add(datetime.now(UTC), Cause(Rank.STRANGER, n, 1))
 
     def put_right(self) -> None:
         (self.checkout / ".github/regatta/track.yaml").unlink(missing_ok=True)
@@ -373,6 +385,7 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
         ),
         "records' branch",
     ),
+    "a flood of strangers": (lambda w: w.flood(), "writes"),
     "a GPU that JAX cannot see": (lambda w: a_gpu(w.root / "machine"), "GPU"),
     "a TPU that JAX cannot see": (lambda w: a_tpu(w.root / "machine"), "TPU"),
     "another login": (lambda w: w.change(bot="regatta-lab[bot]"), "App's key"),

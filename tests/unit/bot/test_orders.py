@@ -202,11 +202,10 @@ def test_a_refusal_of_a_review_or_a_button_is_a_comment() -> None:
 
 
 def test_a_comment_and_a_review_of_one_number_do_not_share_their_answers() -> None:
-    both = (comment("/status\n/x/runn"), replace(comment("/status"), via="review"))
-    keys = {key for key in said(pull(messages=both)) if key.startswith("status-of")}
-    assert keys == {"status-of.50-0", "status-of.r50-0"}
-    near = (comment("/runn"), replace(comment("/runn"), via="review"))
-    assert {key for key in said(pull(messages=near)) if "hint" in key} == {"hint.50", "hint.r50"}
+    for body, kind, end in (("/status\n/x/runn", "status-of", "-0"), ("/runn", "hint", "")):
+        both = (comment(body), replace(comment(body), via="review"))
+        keys = [next(key for key in said(pull(messages=(one,))) if kind in key) for one in both]
+        assert keys == [f"{kind}.50{end}", f"{kind}.r50{end}"]
 
 
 # ── Buttons ──────────────────────────────────────────────────────────────────────────────────

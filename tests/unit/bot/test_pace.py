@@ -13,27 +13,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.controller import reconciler
+from bot.controller.causes import UNKNOWN, caused_by, rank_of
 from bot.controller.freshness import Freshness
+from bot.controller.thread_queue import ThreadQueue
 from bot.controller.write_budget import (
     ANSWER,
     FIGURES,
     GROWS_AFTER,
     LIMITS,
+    PERSON,
     PICTURE_WRITES,
+    POOL,
     STATE,
+    THREAD,
+    Cause,
     Pace,
+    Rank,
     importance,
 )
+from bot.controller.write_log import WriteLog, lately
 from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, Write
 from bot.model.keys import CommandKey, Key
+from bot.model.policy_file import Policy
 from bot.model.questions import Question
 from bot.model.thread import Message, Ran, Said, Shown, Thread, ThreadId
 from bot.rules import decide as rules
 from runner.execution import lifecycle
 from runner.execution.progress import Progress, RunProgress
 from runner.schema import record
+from runner.schema.record import Person
 from runner.store.leases import LeaseState
-from runner.store.store import Store
+from runner.store.store import Store, StoreError
 from tests import synthetic
 from tests.examples import examples
 from tests.unit.bot.test_decide import HEAD, KNOWN, PLANNED, SAID, issue, pull, ran
@@ -189,6 +199,7 @@ class Day:
 
     seconds: float = 0.0
     id: int = 7
+    requests: int = 0
     on_write: Any = None
     threads: dict[ThreadId, Thread] = field(default_factory=dict)
     begun: dict[str, float] = field(default_factory=dict)  # by execution
@@ -302,7 +313,7 @@ def a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Iterable[float]
         None,  # type: ignore[arg-type]
         monotonic=day.monotonic,
     )
-    bot._observer = bot._asked = bot._actor = day  # type: ignore[assignment]
+    bot._observer = bot._asked = bot._actor = bot._actions.actor = day  # type: ignore[assignment]
     bot._freshness = Freshness(day)  # type: ignore[arg-type]
     bot._lead = lambda: True  # type: ignore[method-assign]
     bot._leadership = Leads()  # type: ignore[assignment]
@@ -363,3 +374,167 @@ def test_a_day_of_forty_executions_stays_within_the_budget_and_starves_nothing(
         assert min(gaps) >= 30, id
         assert max(gaps) <= 2 * GROWS_AFTER + 60, id  # also at noon each is edited
     assert len(edits) == 40
+
+
+# ── Shares ───────────────────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 20),
+            st.sampled_from(Rank),
+            st.integers(1, 12),  # accounts
+            st.integers(1, 3),  # threads
+            st.sampled_from([FIGURES, STATE, ANSWER]),
+        ),
+        min_size=50,
+        max_size=300,
+    )
+)
+def test_no_rank_ever_writes_more_than_its_part_however_many_write(
+    wanted: list[tuple[float, Rank, int, int, int]],
+) -> None:
+    limits = ((60.0, 80), (3600.0, 120))
+    pace, now, written = Pace(limits), 0.0, list[tuple[float, Cause]]()
+    for n, (gap, rank, by, thread, level) in enumerate(wanted):
+        now += gap
+        cause = Cause(rank, by + 100 * rank if rank else 0, thread)
+        if not pace.wait((thread, n), level, now, cause=cause):
+            pace.wrote(now, cause)
+            written.append((now, cause))
+    for span, limit in limits:
+        for rank in Rank:
+            below = [at for at, cause in written if cause.rank >= rank]
+            assert most_in(span, below) <= limit * POOL[rank]
+        for by in {cause.by for _, cause in written} - {0}:
+            (rank,) = {cause.rank for _, cause in written if cause.by == by}
+            of_one = [at for at, cause in written if cause.by == by]
+            assert most_in(span, of_one) <= max(1, limit * PERSON[rank] * (2 if span < 3600 else 1))
+        for thread in (1, 2, 3):
+            on_one = [
+                at for at, one in written if one.rank == Rank.STRANGER and one.thread == thread
+            ]
+            assert most_in(span, on_one) <= limit * THREAD[Rank.STRANGER]
+
+
+def test_strangers_without_number_leave_room_for_who_may_approve_and_for_results() -> None:
+    pace = Pace()
+    for n in range(1000):
+        cause = Cause(Rank.STRANGER, n + 1, n % 50)
+        if not pace.wait((n % 50, n), ANSWER, 0.0, cause=cause):
+            pace.wrote(0.0, cause)
+    approver = [Cause(Rank.APPROVER, 7, 1)] * 20
+    lab = [Cause(Rank.LAB)] * 20
+    for n, cause in enumerate(approver + lab):
+        assert pace.wait((1, f"x{n}"), ANSWER, 0.0, cause=cause) == 0
+        pace.wrote(0.0, cause)
+
+
+def test_of_strangers_who_wait_goes_first_who_wrote_least() -> None:
+    pace = Pace(((100.0, 20),))
+    for n in range(7):  # all that strangers may
+        cause = Cause(Rank.STRANGER, n + 1, n)
+        assert pace.wait((n, n), ANSWER, float(n), cause=cause) == 0
+        pace.wrote(float(n), cause)
+    much, new = Cause(Rank.STRANGER, 4, 9), Cause(Rank.STRANGER, 9, 9)
+    late = [pace.wait((9, name), ANSWER, 99.0, cause=cause)
+            for name, cause in (("much", much), ("new", new))]  # fmt: skip
+    assert all(late)
+    now = 99.0 + max(late)
+    assert pace.wait((9, "much"), ANSWER, now, cause=much) > 0
+    assert pace.wait((9, "new"), ANSWER, now, cause=new) == 0
+
+
+def test_the_writes_of_an_hour_are_known_to_the_next_process(tmp_path: Path) -> None:
+    store, now = Store(tmp_path), synthetic.START
+    log = WriteLog(store, 7)
+    for minutes in (0, 30, 50):
+        log.add(now + timedelta(minutes=minutes), Cause(Rank.STRANGER, 12, minutes))
+    at = now + timedelta(minutes=70)
+    assert [cause.thread for _, cause in lately(store, 7, at)] == [30, 50]
+    WriteLog(store, 7).add(at, Cause(Rank.LAB))
+    assert len(store.list("writes/7")) == 3, "the first counts no longer"
+    assert lately(store, 8, at) == []
+
+
+def test_a_full_disk_loses_no_outcome_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> bool:
+        raise StoreError("no space left")
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(Store, "create", full)
+    WriteLog(store, 7).add(synthetic.START, Cause(Rank.LAB))
+    assert "cannot be recorded" in caplog.text
+
+
+def test_each_thread_has_its_turn_and_those_of_approvers_come_first() -> None:
+    now = [0.0]
+    approvers = ThreadId(7, 99)
+    queue = ThreadQueue(lambda: now[0], lambda id: id == approvers)
+    for n in range(1, 20):
+        queue.put(ThreadId(7, n))
+    queue.put(ThreadId(7, 50), live=True)
+    now[0] = 1.0
+    queue.put(approvers)
+    order = [queue.take() for _ in range(7)]
+    assert [id.number for id in order if id] == [99, 50, 1, 2, 3, 4, 5]
+    queue.begin(ThreadId(7, 1), live=False, first=False)
+    assert not queue.is_outranked()
+    queue.put(approvers)
+    assert queue.is_outranked(), "a stranger's turn ends when a command of an approver comes"
+    queue.begin(approvers, live=False, first=True)
+    queue.put(ThreadId(7, 50), live=True)
+    seen = []
+    for _ in range(40):  # however much is due of others, each fourth turn is the oldest thread's
+        queue.put(approvers)
+        id = queue.take()
+        seen.append(id.number if id else 0)
+    assert {6, 7, 8, 9} <= set(seen)
+
+
+SAM = Person(login="sam", id=9)
+
+
+# ── Causes ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_causes_what() -> None:
+    by_sam = replace(Message(50, synthetic.GRACE, synthetic.START, "/help"), author=SAM)
+    thread = pull(messages=(by_sam,), plans=(PLANNED,))
+    author = PLANNED.model_copy(update={"author": synthetic.ADA})
+
+    def cause(key: str, thread: Thread = thread) -> Person | None:
+        return caused_by(thread, Say(Key.parse(key), "body"))
+
+    assert caused_by(thread, React(by_sam.id, "eyes")) == SAM
+    for key in ("help.50-0", "status-of.50-1", "hint.50", "refused.50-0", "plan.50-0"):
+        assert cause(key) == SAM, key
+    for key in ("result.x1", "status.x1", "check.x1", "verdict.x1", "label.running.x1"):
+        assert cause(key) is None, key
+    assert cause("plan.1", replace(thread, plans=(author,))) == synthetic.ADA
+    assert cause("check.plan.1", replace(thread, plans=(author,))) == synthetic.ADA
+    answered = record.Answered(
+        command="60-0", what="plan", by=synthetic.GRACE, at=synthetic.START, yes=True, plan=1
+    )
+    asked = replace(thread, plans=(author,), answered={CommandKey.parse("60-0"): answered})
+    assert cause("plan.1", asked) == synthetic.GRACE, "who asked for a plan causes it"
+    assert cause("help.77-0") == UNKNOWN, "nobody knows: a stranger"
+    assert cause("label.planned.0", issue(seal=None)) == UNKNOWN
+
+
+def test_the_rank_of_a_role() -> None:
+    policy = Policy(agents={"a[bot]": {"sponsor": "grace", "device_hours_per_month": 1}})  # type: ignore[dict-item]
+    broken = Policy(problems=("it is empty",))
+    for role, rank in (
+        ("maintain", Rank.APPROVER),
+        ("write", Rank.MEMBER),
+        ("read", Rank.STRANGER),
+        ("none", Rank.STRANGER),
+    ):
+        assert rank_of(policy, SAM, role) == rank
+    assert rank_of(broken, SAM, "maintain") == Rank.APPROVER, "who may still stop"
+    assert rank_of(policy, Person(login="a[bot]", id=5), "admin") == Rank.MEMBER

@@ -1,6 +1,7 @@
 """The way in: what is kept, what is dropped, and what is refused."""
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import hmac
@@ -309,7 +310,8 @@ def posted(hall: Hall, *pieces: bytes, length: int | None) -> list[Message]:
     app = FastAPI()
     app.include_router(webhook.routes(hall.gate))
     told, coming = [], list(pieces)
-    headers = [] if length is None else [(b"content-length", str(length).encode())]
+    headers = [(b"x-hub-signature-256", sign(b"other").encode())]
+    headers += [] if length is None else [(b"content-length", str(length).encode())]
 
     async def receive() -> Message:
         if not coming:
@@ -349,36 +351,58 @@ def test_a_body_that_is_too_long_or_late_is_refused(
     assert posted(hall, *pieces, length=length)[0]["status"] == status
 
 
-def test_few_large_bodies_are_held_at_once(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "MAY_TAKE", 0.1)
-    app, reading, most = FastAPI(), [], []
+def test_a_body_whose_signature_cannot_be_one_is_refused_unread(hall: Hall) -> None:
+    app = FastAPI()
     app.include_router(webhook.routes(hall.gate))
+    told: list[Message] = []
 
-    async def one() -> None:
-        async def receive() -> Message:
-            reading.append(1)
-            most.append(len(reading))
-            try:
-                await asyncio.sleep(3600)
-            finally:
-                reading.pop()
-            raise AssertionError
+    async def receive() -> Message:
+        raise AssertionError("it is read")
 
-        async def send(_: Message) -> None:
-            pass
+    async def send(message: Message) -> None:
+        told.append(message)
 
-        headers = [(b"content-length", b"20000000")]
+    for signature in (b"", b"sha256=", b"sha1=" + b"0" * 64, b"sha256=" + b"0" * 63):
         scope = {
             "type": "http", "method": "POST", "path": "/webhook", "query_string": b"",
-            "headers": headers, "root_path": "", "http_version": "1.1", "scheme": "http",
+            "headers": [(b"content-length", b"9"), (b"x-hub-signature-256", signature)],
+            "root_path": "", "http_version": "1.1", "scheme": "http",
         }  # fmt: skip
-        await app(scope, receive, send)
+        asyncio.run(app(scope, receive, send))
+    assert [one["status"] for one in told if "status" in one] == [401] * 4
 
-    async def ten() -> None:
-        await asyncio.gather(*(one() for _ in range(10)))
 
-    asyncio.run(ten())
-    assert max(most) == webhook.LARGE_AT_ONCE
+async def held(room: webhook.Room, client: str, size: int) -> webhook.Coming:
+    """A body that is read until it has to give way, and is `size` bytes long by then."""
+    with room.for_one(client) as coming, contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(5) as coming.limit:
+            coming.size = size
+            await asyncio.sleep(3600)
+    return coming
+
+
+def test_of_large_bodies_the_oldest_of_the_client_with_most_gives_way() -> None:
+    async def story() -> list[str]:
+        room, gone = webhook.Room(), list[str]()
+        for client, size in (("a", 9), ("b", 20), ("b", 15), ("a", 5), ("c", 1), ("d", 20)):
+            task = asyncio.create_task(held(room, client, size << 20))
+            name = f"{client}{size}"
+            task.add_done_callback(lambda _, name=name: gone.append(name))
+            await asyncio.sleep(0)
+            while room.lacks():
+                await asyncio.sleep(0.01)
+        assert sum(one.size for one in room.bodies) <= webhook.ROOM
+        return list(gone)
+
+    assert asyncio.run(story()) == ["b20"]
+
+
+def test_no_body_gives_way_while_one_is_complete() -> None:
+    room = webhook.Room()
+    with room.for_one("a") as complete, room.for_one("b") as coming:
+        complete.size, coming.size = 25 << 20, 26 << 20
+        assert room.lacks()
+        assert room.bodies == [complete, coming]
 
 
 def test_the_inbox_keeps_no_folders_of_threads_that_were_dealt_with(hall: Hall) -> None:
