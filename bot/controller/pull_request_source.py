@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from bot.controller.lab_files import LabFiles
@@ -198,11 +199,18 @@ def _lay(needs: Outline, folder: str, files: Tree, laid: Path) -> list[tuple[Pla
         files.mark(laid, () if losses else filter(code_digest.BINARY.search, files))  # by name
     except Unfit as error:
         losses.append((where, str(error)))
-    for names, place in needs.files:
+
+    @cache  # thousands of steps may name one file
+    def why_not(names: tuple[str, ...]) -> str:
         try:
             files.lay(laid, [name for name in names if name in files])
         except Unfit as error:
-            losses.append((place, str(error)))
+            return str(error)
+        return ""
+
+    for names, place in needs.files:
+        if words := why_not(tuple(names)):
+            losses.append((place, words))
     return losses
 
 

@@ -18,6 +18,7 @@ TRAPS = Path(__file__).parents[2] / "traps" / "declarations"
 WORDS = {
     "aliases": "line 3: an alias (`*name`) is not read here",
     "budgets": "`isoflop.budgets`: must have at most 100 entries",
+    "circle": "`steps.a.inputs`: `a` needs `b` needs `a`, so that none can be first",
     "cycle": "`train.decay`: warmup 0.1 and decay 0.2 are more than a cycle of 53 steps together",
     "filter": "line 5, `steps.kept.config.matching`: it is not a regular expression",
     "hold-one-out": "`ablate.hold_one_out.Bad Name!`: `Bad Name!` is not a name of a part",
@@ -26,6 +27,7 @@ WORDS = {
     "mesh": "`compute.mesh.fsdp`: it should be less than or equal to 65536",
     "missing-steps": "`steps.s0000.inputs.x`: there is no step `t0000`",
     "more-layers": "line 3, `model.num_layers`: it should be less than or equal to 4096",
+    "nesting": "line 2: it is nested deeper than 20 levels",
     "parentheses": "line 5, `steps.labels.config.rule`: it is not a regular expression",
     "phase-after-end": "line 4, `train.phases.0.at`: the run ends after 16 steps",
     "phase-without-at": "line 4, `train.phases.0.at`: is missing",
