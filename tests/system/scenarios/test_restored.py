@@ -158,7 +158,7 @@ def test_nothing_is_done_before_it_is_known_what_was_lost(lab: Lab) -> None:
     begin(lab)
     restore(lab)
     lab.start()
-    lab.sandbox.faults.add(Fault("status_before", "GET", r"/issues/comments$", times=20))
+    lab.sandbox.faults.add(Fault("status_before", "GET", r"/issues/comments$", times=200))
     before = lab.comments(2)
     turn(lab, 60)
     assert lab.comments(2) == before
