@@ -10,9 +10,10 @@ from typing import Any
 
 from bot.controller.queries import Asked
 from bot.github import Gone, Later
+from bot.github.answers import Limited
 from bot.inbox.deliveries import Unheard
 from bot.messages.plan_comment import UNSEEN
-from bot.model.questions import Question
+from bot.model.questions import NotYet, Question
 from bot.model.thread import Finding, Issue, Pull, Push, Thread, ThreadId
 
 LAG = timedelta(minutes=10)  # after an event, until what GitHub does not show is taken for gone
@@ -41,13 +42,18 @@ class Freshness:
 
     def answer(self, thread: Thread, deliveries: list[Unheard], question: Question) -> Any:
         """The answer to a question: from now, or from a look seconds before that GitHub
-        interrupted. Raises `Later` if it cannot be known now."""
+        interrupted. A NotYet if it cannot be known now. Raises Limited."""
         heard, given = self._given.get(thread.id, ([], {}))
         if heard != deliveries:
             _, given = self._given[thread.id] = deliveries, {}
         answer, at = given.get(question, (None, None))
         if at is None or thread.now - at >= MAX_AGE:
-            answer = self._fresh(thread, deliveries, question)
+            try:
+                answer = self._fresh(thread, deliveries, question)
+            except Limited:
+                raise
+            except Later as later:
+                return NotYet(str(later), later.wait)
             given[question] = answer, thread.now
         return answer
 

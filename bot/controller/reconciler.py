@@ -294,6 +294,8 @@ class Reconciler:
             if not due.actions:
                 if COMMANDS in due.failures:
                     raise due.failures[COMMANDS]
+                if due.waits_for:
+                    raise Later(str(due.waits_for), due.waits_for.wait)
                 break
             with logs.about(deliveries=[one.name for one in deliveries]):
                 done, ends = self._actions.do(thread, due.actions, postponed)
@@ -328,7 +330,8 @@ class Reconciler:
             due = decide(thread, self._recorded, postponed)
             _tell_failures(thread, due)
             if not due.questions:
-                self._freshness.decided(id)
+                if not due.waits_for:
+                    self._freshness.decided(id)
                 return thread, deliveries, due
             with logs.about(deliveries=[one.name for one in deliveries]):
                 _, ends = self._actions.do(thread, due.actions, postponed)  # 👀

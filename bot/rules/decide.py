@@ -4,7 +4,8 @@ Each feature is a generator of what should exist on a thread. This is the only p
 out what exists. If a rule lacks a fact of GitHub it raises `Unknown`; then nothing is done before
 the fact is known, so every action is based on one consistent set of facts. Only the 👀 on a command
 goes first, because it needs no further facts. If a feature fails, because of what a stranger wrote,
-the others go on: a pull request that cannot be planned can be cancelled.
+or has to wait, because GitHub does not give a fact now, the others go on: a pull request that
+cannot be planned can be cancelled.
 """
 
 from collections.abc import Container, Mapping
@@ -13,7 +14,7 @@ from datetime import timedelta
 
 from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, Write
 from bot.model.keys import Key
-from bot.model.questions import Question, Unknown
+from bot.model.questions import NotYet, Question, Unknown
 from bot.model.thread import Thread
 from bot.rules import agents, execution, notices, plan, results_entry, sealing, slash_commands
 from runner.execution import lifecycle
@@ -31,6 +32,7 @@ class Due:
     actions: tuple[Action, ...] = ()
     look_again: timedelta | None = None
     failures: Mapping[str, Exception] = field(default_factory=dict)  # by feature
+    waits_for: NotYet | None = None  # what a feature waits for
 
 
 def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[Key] = ()) -> Due:
@@ -45,12 +47,15 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
     questions: list[Question] = []
     actions: list[Action] = []
     failures: dict[str, Exception] = {}
+    waits_for: NotYet | None = None
     for feature in features:
         try:
             for action in feature.rules(thread):
                 actions.append(action)
         except Unknown as unknown:
             questions.append(unknown.question)
+        except NotYet as error:
+            waits_for = error
         except Exception as error:
             failures[feature.__name__.rpartition(".")[2]] = error
     # Commands that cannot be answered are the quarantine's.
@@ -70,7 +75,8 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
         due = tuple(action for action in due if not _is_submit(action))
     due = tuple(sorted(due, key=lambda action: not isinstance(action, Drive)))
     live = thread.is_pull and any(not ran.result for ran in thread.executions)
-    return Due(actions=due, look_again=POLL_EVERY if live else None, failures=failures)
+    again = POLL_EVERY if live else None
+    return Due(actions=due, look_again=again, failures=failures, waits_for=waits_for)
 
 
 def _is_submit(action: Action) -> bool:

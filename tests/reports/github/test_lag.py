@@ -264,3 +264,28 @@ def test_a_maintainer_whom_github_does_not_know_for_a_moment_may_approve(lab: La
     turn(lab, 60)
     assert count(lab, "Not done") == 0
     assert len(lab.trainer.submissions) == 1
+
+
+def test_what_github_does_not_show_keeps_nobody_from_cancelling(lab: Lab) -> None:
+    begin(lab)
+    fail(lab, "GET", r"/compare/", 404, "Not Found")
+    push(lab)
+    turn(lab, 20)
+    say(lab, "grace", "/cancel")
+    turn(lab, 20)
+    states = [x["state"] for path, x in lab.records("executions").items() if "result" in path]
+    assert states == ["cancelled"]
+    mend(lab)
+    turn(lab, 90)
+    assert count(lab, "### Plan 2") == 1
+
+
+def test_a_diff_that_github_cannot_make_keeps_nobody_from_cancelling(lab: Lab) -> None:
+    begin(lab)
+    fail(lab, "GET", r"/compare/", 500, "Sorry, this diff is taking too long to generate.")
+    push(lab)
+    turn(lab, 20)
+    say(lab, "grace", "/cancel")
+    turn(lab, 60)
+    states = [x["state"] for path, x in lab.records("executions").items() if "result" in path]
+    assert states == ["cancelled"]
