@@ -241,8 +241,10 @@ class Reconciler:
                 again = self._look(id)
         except Later as error:
             log.info("thread %s is looked at later: %s", id.number, error)
+            self._rounds.pop(id, None)  # an outage may last for more looks than there are rounds
             self._queue.put(id, error.wait)
         except (Exception, SystemExit) as error:  # a thread's content must not end the loop
+            self._rounds.pop(id, None)
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be handled (%s times in a row)", id.number, times)
             wait = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
@@ -306,7 +308,7 @@ class Reconciler:
             if ends or of_ray < len(due.actions):
                 return timedelta(0), False  # let the others have their turn
         if not done:
-            del self._rounds[id]
+            self._rounds.pop(id, None)
             for delivery in deliveries:
                 if delivery.name in only and not waits_for(delivery, postponed):
                     inbox_deliveries.handle(self._store, id, delivery)
