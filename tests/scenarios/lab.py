@@ -17,7 +17,7 @@ from bot.controller.reconciler import Reconciler
 from bot.fake_github.world.climate import Climate
 from bot.fake_github.world.sandbox import Sandbox, make_sandbox
 from bot.fake_github.world.state import Clock, User
-from bot.github import GitHub
+from bot.github import GitHub, Later
 from bot.inbox import webhook
 from bot.service import actions_job
 from runner.lib import fault_points
@@ -201,6 +201,10 @@ class Lab:
                 wait = self.bot.run(300) if isinstance(self.bot, Jobs) else self.bot.work()
             except fault_points.Ended:
                 self.die()
+                continue
+            except Later:  # GitHub does not answer who begins; it is begun again
+                self.die()
+                self.sleep(5)
                 continue
             if wait is None:
                 if self._comes_later():
