@@ -208,6 +208,37 @@ def test_a_comment_and_a_review_of_one_number_do_not_share_their_answers() -> No
         assert keys == [f"{kind}.50{end}", f"{kind}.r50{end}"]
 
 
+def test_a_repeated_status_is_answered_once() -> None:
+    first, second = comment("/status"), replace(comment("/status"), id=51)
+    both = pull(messages=(first, second))
+    assert [key for key in said(both) if "status-of" in key] == ["status-of.50-0"]
+    assert "react.51.eyes" not in {str(x.key) for x in actions(both) if isinstance(x, React)}
+    key, text = Key.parse("status-of.50-0"), said(both)["status-of.50-0"]
+    answered = {**both.said, key: replace(SAID, at=second.at, body=text)}
+    again = pull(messages=(second,), said=answered)
+    assert "status-of.51-0" not in said(again)
+    (reaction,) = [x for x in actions(again) if isinstance(x, React)]
+    assert (reaction.content, reaction.optional) == ("rocket", True)
+    later = replace(second, at=second.at + timedelta(minutes=11))
+    assert "status-of.51-0" in said(pull(messages=(later,), said=answered))
+    other = {**answered, key: replace(SAID, at=second.at - timedelta(minutes=1), body="other")}
+    assert "status-of.51-0" in said(pull(messages=(second,), said=other))
+
+
+def test_the_same_refusal_of_the_same_person_is_posted_once() -> None:
+    def no(key: str, by: record.Person, minutes: int, why: str = "No.") -> record.Answered:
+        at = NOW + timedelta(minutes=minutes)
+        return answered(key, "cancel", by=by, at=at, yes=False, why=why)
+
+    told = (
+        *(no("50-0", SAM, 0), no("51-0", SAM, 9), no("52-0", ALICE, 1)),
+        *(no("53-0", SAM, 11), no("54-0", SAM, 12, "Not this either.")),
+    )
+    thread = pull(answered={CommandKey.parse(one.command): one for one in told})
+    posted = {key for key in said(thread) if key.startswith("cancel.")}
+    assert posted == {"cancel.50-0", "cancel.52-0", "cancel.53-0", "cancel.54-0"}
+
+
 # ── Buttons ──────────────────────────────────────────────────────────────────────────────────
 
 
