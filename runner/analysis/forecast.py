@@ -4,10 +4,10 @@ and an interval for one more run. Pure.
 Runs form a ladder if only their size differs: trained and scored on the same text, over the same
 number of tokens, equal in everything that the size does not set, and growing in parameters and
 tokens together. The law is fitted to the means of the rungs over their seeds. Its interval
-(`scaling.forecast`) is the wider of two: with each rung as a point, because an error of a size is
-common to all of its seeds; and with each run as a point, because rungs may be on a curve by chance
-although seeds differ. The spread of a single run is added in quadrature, by Student's t over the
-available seeds.
+(`scaling.forecast`) is that of all runs; or of the means, if these are further from the law than
+seeds explain, because an error of a size is common to all of its seeds. The spread of a single run is
+added in quadrature, by Student's t over the available seeds. Forecasts without a `family` are of
+before curves with a bend counted: their interval is the wider one of means and runs.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from itertools import pairwise
 from statistics import fmean
 
 from pydantic import Field
-from scipy.special import stdtrit
+from scipy.special import fdtrc, stdtrit
 
 from engine.config.schema import ModelConfig
-from runner.analysis import scaling
+from runner.analysis import bends, scaling
 from runner.analysis.comparability import scored_on
 from runner.lib.base_record import Record
 from runner.lib.canonical_json import to_json
@@ -29,6 +29,12 @@ from runner.schema.prediction_forms import AXES, Axis
 from runner.schema.record import Execution, Plan, PlannedArm, Run
 
 LEVEL = 0.9
+SURE = 0.05  # the p-value below which sizes have errors of their own
+NOT_COUNTED = {  # by family: what its interval leaves out
+    None: "that the law has this form is taken as true",
+    bends.FAMILY: "a bend beyond the largest rung is not in the interval, nor one that changes the "
+    f"exponent by more than {bends.MAX_CHANGE:.0%}",
+}
 
 # The keys that the size sets. Everything else must be equal on a ladder.
 SIZES = {"hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim"}
@@ -106,6 +112,8 @@ class Forecast(Record):
     runs: int
     reach: float  # C as a multiple of the ladder's largest C
     words: tuple[str, ...] = ()  # what the interval does not cover
+    # The curves that it counts beside the law; None: none, as before 2026-11-28.
+    family: str | None = Field(default=None, exclude_if=lambda family: family is None)
 
     @property
     def sentence(self) -> str:
@@ -211,9 +219,11 @@ def forecast(
     level: float = LEVEL,
     floor: float | None = None,
     floor_error: float | None = None,
+    family: str | None = bends.FAMILY,
 ) -> Forecast | Refusal:
     """One run's eval/bpb at `at` on this axis, with an interval that holds it with probability
-    `level` if the law has this form; or a Refusal that says why these points are not enough.
+    `level` if its curve is of this `family` (None: if the law is exact); or a Refusal that says why
+    these points are not enough.
 
     `floor`, in bits per byte, is given if the points are too few or too close to fit it; the
     interval then covers every floor within `floor_error` of it, by default from 0 to twice this
@@ -230,30 +240,35 @@ def forecast(
         floor = scaling.FLOOR
     error = floor if floor_error is None or floor is None else min(floor, floor_error)
     floors = (None,) if floor is None or error is None else (floor, floor - error, floor + error)
+    bent = family is not None
     try:
+        law = scaling.fit(means, floor=floor)
+        fits: tuple[scaling.Points, ...] = (means, each)
+        if bent:
+            fits = (means,) if _sizes_differ(rungs, law) else (each,)
         made = [
-            scaling.forecast(some, at, level=level, floor=stated)
+            scaling.forecast(some, at, level=level, floor=stated, bent=bent)
             for stated in floors
-            for some in (means, each)
+            for some in fits
         ]
+        law.must_show()
     except scaling.Refused as error:
         return Refusal(words=str(error))
-    found = made[0]
-    low, high = min(one.low for one in made), max(one.high for one in made)
-    untold = ["that the law has this form is taken as true"]
+    loss = law.loss(at)
+    low, high = min(loss, *(one.low for one in made)), max(loss, *(one.high for one in made))
+    untold = [NOT_COUNTED[family]]
     if floor is not None and error is not None:
         held = f"{floor - error:g} to {floor + error:g}"
         untold.insert(0, f"the floor is stated as {floor:g}; the interval holds {held}")
-    law = found.law
     noise, freedom = _noise(rungs, law)
-    single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
+    single = float(stdtrit(freedom, (1 + level) / 2)) * noise * loss
     return Forecast(
         axis=axis,
         at=at,
         level=level,
-        loss=found.loss,
-        low=max(0.0, found.loss - math.hypot(found.loss - low, single)),
-        high=found.loss + math.hypot(high - found.loss, single),
+        loss=loss,
+        low=max(0.0, loss - math.hypot(loss - low, single)),
+        high=loss + math.hypot(high - loss, single),
         law=Curve(
             a=law.a,
             b=law.b,
@@ -270,6 +285,7 @@ def forecast(
         runs=len(points),
         reach=at / max(rungs),
         words=tuple(untold),
+        family=family,
     )
 
 
@@ -319,6 +335,19 @@ def _rungs(points: Sequence[Point], axis: Axis) -> dict[float, list[float]]:
     for point in sorted(points, key=lambda point: (_place(point, axis), point.seed, point.run)):
         found.setdefault(_place(point, axis), []).append(point.loss)
     return found
+
+
+def _sizes_differ(rungs: dict[float, list[float]], law: scaling.Law) -> bool:
+    """Whether the means of rungs are further from the law than their seeds explain: the F test for
+    lack of fit (Draper and Smith 1998, 2.1)."""
+    noise, freedom = _noise(rungs, law)
+    beyond = len(rungs) - (2 if law.pinned else 3)
+    if not any(len(losses) > 1 for losses in rungs.values()):
+        return True  # means and runs are the same
+    lack = sum(
+        len(losses) * (fmean(losses) / law.loss(at) - 1) ** 2 for at, losses in rungs.items()
+    )
+    return noise == 0 or bool(fdtrc(beyond, freedom, lack / beyond / noise**2) < SURE)
 
 
 def _noise(rungs: dict[float, list[float]], law: scaling.Law) -> tuple[float, int]:

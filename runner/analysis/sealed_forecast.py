@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from runner.analysis.forecast import Design, Forecast, Point, Refusal, forecast
+from runner.analysis.forecast import NOT_COUNTED, Design, Forecast, Point, Refusal, forecast
 from runner.lib.base_record import Instant, Record, Sha256
 from runner.schema.record import StepEnd
 
@@ -91,6 +91,8 @@ def check(sealed: Seal) -> None:
         raise NoSeal(f"the forecast is for {said.at:g}, and the run would be at {there}")
     if off := [point.run for point in sealed.points if point.ladder != design.ladder]:
         raise NoSeal(f"{off[0]} is not on the ladder of the run that it is to tell of")
+    if said.family not in NOT_COUNTED:
+        raise NoSeal(f"its interval counts curves that this version does not know: {said.family}")
     floor = said.law.c if said.law.stated_floor else None
     again = forecast(
         sealed.points,
@@ -99,6 +101,7 @@ def check(sealed: Seal) -> None:
         level=said.level,
         floor=floor,
         floor_error=said.law.floor_error,
+        family=said.family,
     )
     if isinstance(again, Refusal):
         raise NoSeal(f"its points give no forecast: {again.words}")

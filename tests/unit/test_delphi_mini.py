@@ -128,7 +128,11 @@ def test_the_forecast_is_made_again_from_the_seals_points(seal: Seal) -> None:
     said = seal.forecast
     assert said.law.stated_floor
     again = forecasting.forecast(
-        seal.points, said.at, floor=said.law.c, floor_error=said.law.floor_error
+        seal.points,
+        said.at,
+        floor=said.law.c,
+        floor_error=said.law.floor_error,
+        family=said.family,
     )
     assert isinstance(again, Forecast)
     assert (again.loss, again.low, again.high) == pytest.approx((said.loss, said.low, said.high))

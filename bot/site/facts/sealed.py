@@ -158,7 +158,14 @@ def _others(delphi: Delphi) -> Iterator[Other]:
         words = f"{AXES[axis]} instead of {AXES[seal.forecast.axis]}"
         at = seal.design.on(axis) or 0.0
         beside = seal.forecast.law.floor_error
-        said = forecasting.forecast(seal.points, at, axis=axis, floor=stated, floor_error=beside)
+        said = forecasting.forecast(
+            seal.points,
+            at,
+            axis=axis,
+            floor=stated,
+            floor_error=beside,
+            family=seal.forecast.family,
+        )
         if isinstance(said, Refusal):
             yield Other(words, None, said.words)
         else:

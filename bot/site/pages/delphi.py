@@ -84,8 +84,13 @@ def drawing(delphi: Delphi) -> Drawing:
 
 def _band(delphi: Delphi, at: float) -> tuple[float, float]:
     """The interval of the law at this C."""
+    sealed_one = delphi.seal.forecast
     said = forecasting.forecast(
-        delphi.seal.points, at, level=delphi.seal.forecast.level, floor=delphi.stated_floor
+        delphi.seal.points,
+        at,
+        level=sealed_one.level,
+        floor=delphi.stated_floor,
+        family=sealed_one.family,
     )
     assert isinstance(said, Forecast)  # the seal has one
     return said.of_the_law
