@@ -9,9 +9,8 @@ et al. 1999): a part of the weight has the exact law, the rest one smooth bend (
     log f(t) = −b·t + δ·b·w·(softplus((t − d)/w) − softplus(−d/w)),    t = log(C/smallest C),
 
 and L = c + a·f. For a given f the losses are linear in a and c, which are integrated out, with a
-flat prior on the losses at the two ends of the ladder and c ≥ 0. Errors are relative and of
-unknown size. Where a ladder is long, straight and quiet, it rules bends out itself, and the interval
-is that of the law; elsewhere it grows with the reach.
+flat prior on the losses at the two ends of the ladder and c ≥ 0. Errors are relative and of unknown
+size. What a ladder's own losses do not rule out widens the interval, the more the larger the reach.
 
 `tests/bench/forecast_coverage.py` states a family of curves, most of them not of this form, and
 measures the interval on it; docs/benchmarks.md has the table.

@@ -5,8 +5,8 @@ Runs form a ladder if only their size differs: trained and scored on the same te
 number of tokens, equal in everything that the size does not set, and growing in parameters and
 tokens together. The law is fitted to the means of the rungs over their seeds. Its interval
 (`scaling.forecast`) is that of all runs; or of the means, if these are further from the law than
-seeds explain, because an error of a size is common to all of its seeds. The spread of a single run is
-added in quadrature, by Student's t over the available seeds. Forecasts without a `family` are of
+seeds explain, because an error of a size is common to all of its seeds. The spread of a single run
+is added in quadrature, by Student's t over the available seeds. Forecasts without a `family` are of
 before curves with a bend counted: their interval is the wider one of means and runs.
 """
 

@@ -149,12 +149,13 @@ def _of_record(
     if standing is None:
         yield Line("record", "none yet: the first ranked entry is one")
         return
-    row, beaten = standing.row, speedrun_ranking.to_beat(track, standing)
+    row, beaten = standing.row, speedrun_ranking.to_beat(track, ranked, standing)
     value = speedrun_position.value(track, standing)
     words = f"{row.title} has {value}"
     if beaten is not None:
-        amount = flops(beaten) if track.kind == "target" else f"{beaten:.4f}"
-        words += f"; with its spread, a mean below {amount} is a record"
+        mean, needs = beaten
+        amount = flops(mean) if track.kind == "target" else f"{mean:.4f}"
+        words += f"; with its spread, a mean below {amount} is a record (p below {needs:.2g})"
     yield Line("record", words)
 
     def lines(before: str, _: str) -> int:

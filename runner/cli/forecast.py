@@ -4,9 +4,9 @@ and seals such a forecast. Exit codes: 0 done, 1 no law fits, 2 bad input."""
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -27,6 +27,13 @@ from runner.store.store import Store
 
 POINTS = TypeAdapter(tuple[Point, ...])
 Said = Forecast | Refusal
+
+
+class Floors(NamedTuple):
+    """The law's floor in bits per byte, if stated, and how far from it that may be."""
+
+    floor: float | None
+    floor_error: float | None
 
 
 def command(
@@ -89,10 +96,10 @@ def command(
     else:
         instead = "name one with --store, or runs with --points"
         known = list(points_in(options.opened(store, jobs, instead)))
-    floors = {"floor": floor, "floor_error": floor_error}
+    floors = Floors(floor, floor_error)
     if path is None:
         assert at is not None
-        one = forecasting.forecast(known, at, axis=chosen, level=level, **floors)
+        one = forecasting.forecast(known, at, axis=chosen, level=level, **floors._asdict())
         said: dict[str, Said] = {"": one}
     else:
         designs = _designs(path, arm)
@@ -120,12 +127,12 @@ def _said(
     points: list[Point],
     axis: Axis,
     level: float,
-    floors: Mapping[str, float | None],
+    floors: Floors,
 ) -> Said:
     there = design.on(axis)
     if there is None:
         return Refusal(words=f"a plan does not know its {AXES[axis]}; choose another axis")
-    return forecasting.forecast(points, there, axis=axis, level=level, **floors)
+    return forecasting.forecast(points, there, axis=axis, level=level, **floors._asdict())
 
 
 def _designs(path: Path, arm: str | None) -> dict[str, Design]:

@@ -97,6 +97,7 @@ class TrackRowForm(_Form):
     record: bool
     value: float | None
     p_value: float | None
+    needs: float | None
     tier: str
 
 
