@@ -34,9 +34,10 @@ MAX_CHANGE = 0.5  # δ is even from −0.5 to 0.5
 FIRST_BEND = 1 / 3  # of the ladder's range of t
 WIDTHS = (0.3, 1.5)  # w in e-folds of C, even in its logarithm
 BENT = 0.8  # the weight of curves with a bend
-# Any one kind of curve is held more often than the mixture says: so much more may be outside.
+# With a fitted floor, any one kind of curve is held more often than the mixture says: so much more
+# may be outside.
 OUTSIDE = 1.5
-FINEST = 5e-4  # the least relative error of a size: no curve of these is truer
+FINEST = 1e-3  # the least relative error of a size: no curve of these is truer
 
 STRAIGHT_CURVES, BENT_CURVES = 96, 512
 # Multiples of these fill a cube evenly (Roberts 2018) without random numbers, so that everybody
@@ -68,8 +69,8 @@ def interval(
     compute: Array, losses: Array, at: float, level: float, floor: float | None = None
 ) -> tuple[float, float]:
     """The loss at C = `at`, between the two values beyond which the mixture has equal shares,
-    together OUTSIDE·(1 − level). A given `floor` is not fitted. Needs more points than it fits:
-    three, or two with a floor."""
+    together 1 − level, times OUTSIDE if the floor is fitted. A given `floor` is not fitted. Needs
+    three points, or two with a floor."""
     t, there = np.log(compute / compute.min()), math.log(at / compute.min())
     logs, prior = _family(t, there)
     x, ahead = np.exp(logs[:, :-1]), np.exp(logs[:, -1])
@@ -105,5 +106,5 @@ def interval(
             brentq(lambda loss: share @ stdtr(freedom, (loss - value) / error) - below, *search)
         )
 
-    outside = min(OUTSIDE * (1 - level), 1.0) / 2
+    outside = min((OUTSIDE if floor is None else 1.0) * (1 - level), 1.0) / 2
     return max(end(outside), floor or 0.0), end(1 - outside)

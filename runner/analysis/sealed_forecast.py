@@ -9,6 +9,7 @@ from pydantic import Field
 
 from runner.analysis.forecast import NOT_COUNTED, Design, Forecast, Point, Refusal, forecast
 from runner.lib.base_record import Instant, Record, Sha256
+from runner.schema.prediction_forms import Axis
 from runner.schema.record import StepEnd
 
 ALIKE = 1e-9  # relative difference that another version of SciPy may cause
@@ -93,22 +94,27 @@ def check(sealed: Seal) -> None:
         raise NoSeal(f"{off[0]} is not on the ladder of the run that it is to tell of")
     if said.family not in NOT_COUNTED:
         raise NoSeal(f"its interval counts curves that this version does not know: {said.family}")
-    floor = said.law.c if said.law.stated_floor else None
-    again = forecast(
-        sealed.points,
-        said.at,
-        axis=said.axis,
-        level=said.level,
-        floor=floor,
-        floor_error=said.law.floor_error,
-        family=said.family,
-    )
+    again = forecast_again(sealed, said.at)
     if isinstance(again, Refusal):
         raise NoSeal(f"its points give no forecast: {again.words}")
     for name in ("loss", "low", "high"):
         before, now = getattr(said, name), getattr(again, name)
         if abs(before - now) > ALIKE * abs(now):
             raise NoSeal(f"its points give {name} {now:.6f}, and it says {before:.6f}")
+
+
+def forecast_again(sealed: Seal, at: float, axis: Axis | None = None) -> Forecast | Refusal:
+    """What the seal's points and its own terms say of a run at `at`."""
+    said = sealed.forecast
+    return forecast(
+        sealed.points,
+        at,
+        axis=axis or said.axis,
+        level=said.level,
+        floor=said.law.c if said.law.stated_floor else None,
+        floor_error=said.law.floor_error,
+        family=said.family,
+    )
 
 
 def outcome(sealed: Seal, seal_sha256: str, point: Point, execution: str, end: StepEnd) -> Outcome:

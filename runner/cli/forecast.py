@@ -4,9 +4,9 @@ and seals such a forecast. Exit codes: 0 done, 1 no law fits, 2 bad input."""
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -27,13 +27,6 @@ from runner.store.store import Store
 
 POINTS = TypeAdapter(tuple[Point, ...])
 Said = Forecast | Refusal
-
-
-class Floors(NamedTuple):
-    """The law's floor in bits per byte, if stated, and how far from it that may be."""
-
-    floor: float | None
-    floor_error: float | None
 
 
 def command(
@@ -96,10 +89,10 @@ def command(
     else:
         instead = "name one with --store, or runs with --points"
         known = list(points_in(options.opened(store, jobs, instead)))
-    floors = Floors(floor, floor_error)
+    floors: dict[str, Any] = {"floor": floor, "floor_error": floor_error}
     if path is None:
         assert at is not None
-        one = forecasting.forecast(known, at, axis=chosen, level=level, **floors._asdict())
+        one = forecasting.forecast(known, at, axis=chosen, level=level, **floors)
         said: dict[str, Said] = {"": one}
     else:
         designs = _designs(path, arm)
@@ -127,12 +120,12 @@ def _said(
     points: list[Point],
     axis: Axis,
     level: float,
-    floors: Floors,
+    floors: Mapping[str, Any],
 ) -> Said:
     there = design.on(axis)
     if there is None:
         return Refusal(words=f"a plan does not know its {AXES[axis]}; choose another axis")
-    return forecasting.forecast(points, there, axis=axis, level=level, **floors._asdict())
+    return forecasting.forecast(points, there, axis=axis, level=level, **floors)
 
 
 def _designs(path: Path, arm: str | None) -> dict[str, Design]:

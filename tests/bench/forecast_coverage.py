@@ -19,8 +19,8 @@ from 0.1 to 0.35, and f one of
 
 The constants of `runner.analysis.bends` were chosen on boards of seed 0, mostly of the *inner*
 half, with the middle half of the exponents. The tables are of seed 1. The *outer* half has the
-other exponents. *Law alone* is the interval of before: profile likelihood of the exact law, the wider one
-of means and runs. Writes `results/forecast_coverage.md`.
+other exponents. *Law alone* is the interval of before: profile likelihood of the exact law, the
+wider one of means and runs. Writes `results/forecast_coverage.md`.
 """
 
 import math

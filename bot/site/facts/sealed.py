@@ -9,7 +9,6 @@ from itertools import groupby, takewhile
 from pathlib import Path
 from statistics import fmean
 
-from runner.analysis import forecast as forecasting
 from runner.analysis import scaling, sealed_forecast
 from runner.analysis.forecast import Point, Refusal
 from runner.analysis.sealed_forecast import Beside, Outcome, Seal
@@ -157,15 +156,7 @@ def _others(delphi: Delphi) -> Iterator[Other]:
     for axis in OTHER_AXES:
         words = f"{AXES[axis]} instead of {AXES[seal.forecast.axis]}"
         at = seal.design.on(axis) or 0.0
-        beside = seal.forecast.law.floor_error
-        said = forecasting.forecast(
-            seal.points,
-            at,
-            axis=axis,
-            floor=stated,
-            floor_error=beside,
-            family=seal.forecast.family,
-        )
+        said = sealed_forecast.forecast_again(seal, at, axis)
         if isinstance(said, Refusal):
             yield Other(words, None, said.words)
         else:

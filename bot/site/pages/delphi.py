@@ -12,7 +12,7 @@ from bot.site.base.files import File, made_from
 from bot.site.facts import sealed
 from bot.site.facts.sealed import Delphi
 from bot.site.pages.templating import Look
-from runner.analysis import forecast as forecasting
+from runner.analysis import sealed_forecast
 from runner.analysis.forecast import Forecast
 from runner.lib.canonical_json import to_json
 
@@ -84,13 +84,6 @@ def drawing(delphi: Delphi) -> Drawing:
 
 def _band(delphi: Delphi, at: float) -> tuple[float, float]:
     """The interval of the law at this C."""
-    sealed_one = delphi.seal.forecast
-    said = forecasting.forecast(
-        delphi.seal.points,
-        at,
-        level=sealed_one.level,
-        floor=delphi.stated_floor,
-        family=sealed_one.family,
-    )
+    said = sealed_forecast.forecast_again(delphi.seal, at)
     assert isinstance(said, Forecast)  # the seal has one
     return said.of_the_law

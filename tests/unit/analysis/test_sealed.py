@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from runner.analysis import bends, sealed_forecast
 from runner.analysis import forecast as forecasting
-from runner.analysis import sealed_forecast
 from runner.analysis.forecast import Design, Forecast, Point
 from runner.analysis.sealed_forecast import NoSeal, Seal
 from runner.schema.record import StepEnd
@@ -45,6 +45,25 @@ def test_a_point_that_was_changed_is_noticed() -> None:
     better = first.model_copy(update={"loss": first.loss * 1.01})
     with pytest.raises(NoSeal):
         sealed_forecast.check(made.model_copy(update={"points": (better, *others)}))
+
+
+def test_a_seal_names_the_curves_that_its_interval_counts() -> None:
+    """An older one names none: its interval is of the exact law, and its words say so. It cannot
+    pass for a new one, nor a new one's interval be narrowed by leaving the name out."""
+    made = a_seal()
+    assert made.forecast.family == bends.FAMILY
+    unnamed = made.forecast.model_copy(update={"family": None})
+    with pytest.raises(NoSeal, match="its points give low"):
+        sealed_forecast.check(made.model_copy(update={"forecast": unnamed}))
+    unknown = made.forecast.model_copy(update={"family": "two bends"})
+    with pytest.raises(NoSeal, match="does not know: two bends"):
+        sealed_forecast.check(made.model_copy(update={"forecast": unknown}))
+    points, at = made.points, made.forecast.at
+    older = forecasting.forecast(points, at, family=None)
+    assert isinstance(older, Forecast)
+    assert b"family" not in older.canonical()
+    assert "that the law has this form is taken as true" in older.words
+    sealed_forecast.check(made.model_copy(update={"forecast": older}))
 
 
 def test_a_point_of_another_ladder_is_refused() -> None:
