@@ -269,7 +269,9 @@ def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, 
     if do in ("map", "label"):
         return ((str(config["function"]), ("document",)),) if config.get("function") else ()
     named = config.get("own", {}) if do in TRAINS else {}
-    return tuple((function, CALLED[key]) for key, function in named.items())
+    # Its configuration may have problems, which are reported elsewhere.
+    known = {key: named[key] for key in CALLED if isinstance(named.get(key), str)}
+    return tuple((function, CALLED[key]) for key, function in known.items())
 
 
 def own_of(do: str, config: Mapping[str, Any]) -> tuple[str, ...]:
