@@ -16,7 +16,7 @@ from tests.bench.forecast_coverage import Judged, Kind, coverage, judged, wideni
 from tests.unit.analysis.test_forecast import SIZES, point
 
 REACH = (6.0, 100.0)
-BOARDS = 60  # a kind; the table has a thousand
+BOARDS = 60  # a kind; the table has 400
 
 
 @cache

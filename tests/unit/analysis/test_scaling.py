@@ -46,8 +46,8 @@ def test_nine_in_ten_intervals_hold_the_truth(points: int, noise: float) -> None
     share, refused = covered(points, noise, 200, bent=False)
     assert 0.83 <= share <= 0.97
     with_bends, _ = covered(points, noise, 200, bent=True)
-    assert with_bends >= 0.83
-    assert with_bends <= 0.97 or points == 5  # five runs do not rule out a bend where there is none
+    # Five quiet runs do not rule out a bend where there is none.
+    assert 0.83 <= with_bends <= (1 if points == 5 else 0.97)
     if points >= 8 and noise == 0.003:
         assert refused <= 0.2
 
