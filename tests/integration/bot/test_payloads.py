@@ -41,7 +41,8 @@ LAB = {
     ("repository", action)
     for action in ("renamed", "transferred", "privatized", "publicized", "archived", "unarchived")
 } | {
-    ("installation", "suspend"), ("installation", "unsuspend"), ("installation", "deleted"),
+    ("installation", "created"), ("installation", "suspend"), ("installation", "unsuspend"),
+    ("installation", "deleted"),
     ("installation", "new_permissions_accepted"), ("installation_repositories", "added"),
     ("installation_repositories", "removed"),
 }  # fmt: skip
