@@ -269,7 +269,8 @@ class Actor:
         try:
             note = do() or "done"
         except Refused as error:
-            times = (thread.heard, posted.at if posted else None)
+            sealed = thread.seal.at if thread.seal else None
+            times = (thread.heard, posted.at if posted else None, sealed)
             self._refused(path, error, max(filter(None, times), default=None))
         else:
             self._create(f"{path}/done", {"id": 0, "note": note})

@@ -63,7 +63,7 @@ def scored(ask: Any, text: TokenStore) -> tuple[Evaluation, Examined]:
 
 def deserved(logits_of: Callable[[np.ndarray], Any], text: TokenStore) -> float:
     """The nats per token of these logits, by float64."""
-    windows_NW, scored_NS = validation_windows(text, CONFIG["seq_len"], TARGETS)
+    windows_NW, scored_NS, _ = validation_windows(text, CONFIG["seq_len"], TARGETS)
     logits_NSV = np.asarray(logits_of(windows_NW[:, :-1].astype(np.int32)), np.float64)
     nats_NS = -np.take_along_axis(log_softmax(logits_NSV, axis=2), windows_NW[:, 1:, None], 2)
     return float(nats_NS[:, :, 0][scored_NS].mean())
@@ -75,7 +75,7 @@ def deserved(logits_of: Callable[[np.ndarray], Any], text: TokenStore) -> float:
 @pytest.mark.parametrize("where", cheats.WHERE)
 @pytest.mark.parametrize("as_array", [np.asarray, jax.numpy.asarray])
 def test_no_offset_of_any_size_gains_anything(text: TokenStore, where: str, as_array: Any) -> None:
-    windows_NW, scored_NS = validation_windows(text, CONFIG["seq_len"], TARGETS)
+    windows_NW, scored_NS, _ = validation_windows(text, CONFIG["seq_len"], TARGETS)
     for size in cheats.SIZES:
         model = cheats.offset(size, where)(CONFIG)
         for seed in (1, 2):
