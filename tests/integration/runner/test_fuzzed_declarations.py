@@ -39,6 +39,7 @@ WORDS = {
 }
 
 
+@pytest.mark.timeout(1200)
 def test_no_mutation_of_a_declaration_is_a_traceback_or_beyond_the_limits() -> None:
     report = declaration_fuzzer.fuzz(1, range(CASES))
     assert report.cases == CASES
