@@ -532,7 +532,7 @@ def test_an_execution_cancelled_while_it_waits_for_devices_never_starts(slow_lab
     lab = slow_lab
     lab.trainer.busy = True
     pull = begun(lab)
-    assert "### 🕓 Queued" in lab.last(pull)
+    assert "### 🕓 Waiting for devices" in lab.last(pull)
     tell(lab, "grace", pull, "/cancel")
     lab.settle()
     assert results(lab)[0]["state"] == "cancelled"
