@@ -21,7 +21,7 @@ from itertools import chain
 
 from bot.controller.write_budget import FIGURES, LONGEST_RETRY, Pace
 from bot.github import GitHub, Gone, Later, Refused
-from bot.github.answers import Forbidden
+from bot.github.answers import RefusedForNow
 from bot.github.branches import Tip, blob_id
 from bot.telemetry import metrics
 from runner.lib import redact
@@ -241,7 +241,7 @@ class Witness:
             return pause
         try:
             commit = self._copy(id)
-        except (Forbidden, Refused) as error:
+        except (RefusedForNow, Refused) as error:
             if isinstance(error, Gone):  # what was written just now is not known yet
                 self._next = now + RETRY.total_seconds()
                 return RETRY.total_seconds()

@@ -30,6 +30,7 @@ FINAL = {
         r"Reference already exists|Update is not a fast forward"
         # of trees and of requests that do not fit GitHub's description
         r"|Invalid tree info|tree\.path contains a malformed path component"
+        r"|tree\.content too large"
         r"|Invalid request\.\s.*",
         re.DOTALL,
     ),
