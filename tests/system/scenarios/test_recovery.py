@@ -112,7 +112,7 @@ def test_a_launch_rests_on_facts_of_its_own_moment(lab: Lab) -> None:
 
     def create(*given: Any) -> Any:
         said.append(given)
-        if len(said) == 3:
+        if len(said) == 2:
             lab.sandbox.commit("ada", "warm", {FILE: OTHER.encode()}, "Other")
         return real(*given)
 
