@@ -166,7 +166,9 @@ class Causes:
         for one in messages:
             order[one.name] = stuck[one.name], nth[_author(one)]
             nth[_author(one)] += 1
-        first = [one for one in messages if self.comes_first(id, one)]
+        # A sweep does not say who belongs here; somebody's own commands keep their order.
+        approvers = {_author(one) for one in messages if self.comes_first(id, one)}
+        first = [one for one in messages if _author(one) in approvers and not stuck[one.name]]
         chosen = first or sorted(messages, key=lambda one: order[one.name])
         names = {one.name for one in chosen[:MAX_MESSAGES]}
         return [one for one in pending if one.name in names or one.name not in order]
