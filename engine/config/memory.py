@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import islice
+from operator import mul
 from typing import NamedTuple
 
 from engine.config.flops import chunk
@@ -212,17 +213,15 @@ def footprint(
     if f > 1:
         ends_gathered = (2 if parts > 1 else 1) * D * V
         copies += a * ((2 * matrices - experts) / L + ends_gathered) / t
-    blocks = {kind: _block(model, kind, compute, platform, T) for kind in model.kind_counts}
+    blocks = [_block(model, kind, compute, platform, T) for kind in model.kind_counts]
     if compute.remat == "none" or (platform == "cpu" and compute.unrolls(L)):
-        kept = sum(blocks[kind] * n for kind, n in model.kind_counts.items())
-        kept += 0.5 * max(blocks.values())
+        kept = sum(map(mul, blocks, model.kind_counts.values())) + 0.5 * max(blocks)
     else:
-        kept = L * T * a * D + max(blocks.values())
+        kept = L * T * a * D + max(blocks)
         if platform == "tpu":  # it keeps less of the norms of a block that it computes again
             kept -= T * (12 + a) * D
     logits = T * V / t / max(MIN_CHUNKS, math.ceil(T * V / t / MAX_LOGITS[platform]))
     of_logits = 2 * FLOAT32 + (a if a < FLOAT32 else 0)
-
     return Footprint(
         parameters=round(FLOAT32 * p),
         moments=round(FLOAT32 * (moments + (p if train.ema_decay else 0))),

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from engine.data.token_store import TokenStore, validation_windows
+from engine.data.scored_windows import validation_windows
+from engine.data.token_store import TokenStore
 from engine.model.decoder import Model, Params
 from engine.model.log_likelihood import nats_of_targets, sum_to_one
 

@@ -22,9 +22,8 @@ before the end that says made; the manifest and its name before `make` returns. 
 returned survives a power cut. A lease is not synced: it says who is alive, and after a power cut
 nobody who wrote it is. If a power cut removes it, the generation starts again in another folder; if
 it is truncated, the generation counts as lost; if it is complete, it is true, because what an end
-names was synced before it.
-
-In a bucket, a maker uploads its folder before it ends the generation as made; readers copy it once.
+names was synced before it. In a bucket, a maker uploads its folder before it ends the generation as
+made; readers copy it once.
 """
 
 import math
@@ -295,8 +294,7 @@ def make(
                 else:
                     sleep(LOOK_EVERY)
             elif end and end.manifest and _is_there(store, end.manifest):
-                manifest = f"{_step(name, fingerprint)}/manifest.json"
-                store.create(manifest, end.manifest.canonical())
+                store.create(f"{_step(name, fingerprint)}/manifest.json", end.manifest.canonical())
             else:
                 number = start.generation + 1 if start else 1
                 mine = turn(generation=number, process=process_owner.me())
@@ -365,8 +363,7 @@ def _refuse_too_many(
 
 def _end(store: Store, of: Start, end: End) -> None:
     """End a generation. Does nothing if it has already ended."""
-    if end.how == "lost":
-        end = end.model_copy(update={"at": datetime.now(UTC)})
+    end = end.model_copy(update={"at": datetime.now(UTC)}) if end.how == "lost" else end
     store.create(f"leases/{of.lease}/end.json", end.canonical(), lasting=False)
 
 

@@ -75,7 +75,7 @@ class Task:
 
     def score(self, logits_of: Any) -> float:
         """Nats per character of the whole validation split, but for what fills no window."""
-        from engine.data.token_store import validation_windows
+        from engine.data.scored_windows import validation_windows
         from engine.training.evaluate import score
 
         targets = (len(self.validation) - 1) // self.model.seq_len * self.model.seq_len

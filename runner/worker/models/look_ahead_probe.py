@@ -25,7 +25,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from engine.data.token_store import TokenStore, validation_windows
+from engine.data.scored_windows import validation_windows
+from engine.data.token_store import TokenStore
 from engine.model.log_likelihood import nats_of_targets, sum_to_one
 from engine.training.evaluate import (
     MAX_MEAN_FORESIGHT,

@@ -12,7 +12,8 @@ import pytest
 
 from engine.config.schema import ModelConfig
 from engine.data.lab_texts import Text
-from engine.data.token_store import TokenStore, WrongTokens, validation_windows
+from engine.data.scored_windows import validation_windows
+from engine.data.token_store import TokenStore, WrongTokens
 from engine.data.tokenize import train_bpe
 from engine.model.decoder import Decoder, Params
 from engine.training import checkpoint, evaluate

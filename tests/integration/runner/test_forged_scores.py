@@ -16,7 +16,8 @@ from scipy.special import log_softmax
 from engine.config.schema import ModelConfig, TrainConfig
 from engine.data.lab_texts import read_text
 from engine.data.sampling import Sampler
-from engine.data.token_store import TokenStore, validation_windows
+from engine.data.scored_windows import validation_windows
+from engine.data.token_store import TokenStore
 from engine.model import scoring
 from engine.model.decoder import Decoder, Model
 from engine.model.generation import Prompt, Sampling

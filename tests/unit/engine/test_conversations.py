@@ -13,7 +13,8 @@ from engine.data.chat_templates import CHATML, LLAMA3, TEMPLATES
 from engine.data.conversations import LABELS, SPOKEN, conversations, encoded, of_characters
 from engine.data.lab_texts import BadText
 from engine.data.packing import PackedRows
-from engine.data.token_store import TokenStore, validation_windows
+from engine.data.scored_windows import validation_windows
+from engine.data.token_store import TokenStore
 from engine.data.tokenize import byte_tokenizer
 
 TRACE = [

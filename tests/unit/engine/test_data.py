@@ -12,7 +12,8 @@ import tensorstore as ts
 from engine.data import arrays, token_store
 from engine.data.lab_texts import Text
 from engine.data.sampling import Sampler
-from engine.data.token_store import Manifest, TokenStore, WrongTokens, validation_windows
+from engine.data.scored_windows import validation_windows
+from engine.data.token_store import Manifest, TokenStore, WrongTokens
 from engine.data.tokenize import byte_tokenizer, train_bpe
 
 DOCUMENTS = ["row, row, row your boat\n", "", "gently down the stream 🚣\n", "merrily\n"] * 8

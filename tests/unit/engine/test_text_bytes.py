@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.data.token_store import TokenStore, WrongTokens, validation_windows
+from engine.data.scored_windows import validation_windows
+from engine.data.token_store import TokenStore, WrongTokens
 from engine.data.tokenize import Tokenizer
 from tests.cheats import tokenizers
 from tests.cheats.tokenizers import FORGETS, HONEST, RUNS, TEXTS
