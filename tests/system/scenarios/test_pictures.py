@@ -132,7 +132,7 @@ def test_a_picture_that_is_refused_for_good_is_promised_no_longer(lab: Lab) -> N
     finished(lab)
     assert FOLLOW in result(lab)
     lab.sandbox.faults.clear()
-    always(lab, "POST", UPLOADS, "Too large", 422)
+    always(lab, "POST", UPLOADS, "Payload Too Large", 413)
     turn(lab, 900)
     assert FOLLOW not in result(lab)
     assert not PICTURE.search(result(lab))
