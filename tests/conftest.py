@@ -17,6 +17,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from bot.fake_github import server
+from runner.planning import limited_plan
 from tests import examples, one_app
 
 
@@ -27,6 +28,8 @@ def no_sync(_: object) -> None: ...
 
 os.fsync = no_sync
 server.repository_app = one_app.repository_app
+# Time that a test decides about does not pass while a plan is made beside the bot.
+limited_plan.QUICK = limited_plan.LIMITS.seconds
 assert examples.TIMES > 0  # that file sets Hypothesis up
 
 collect_ignore = ["traps"]  # strangers' experiments, one of which has a conftest.py

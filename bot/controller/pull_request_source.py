@@ -9,11 +9,12 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
 from bot.controller.lab_files import LabFiles
-from bot.github import Entry, GitHub, Gone, Refused
+from bot.github import Entry, GitHub, Gone, Later, Refused
 from bot.github.commit_tree import Tree, Unfit
 from bot.inbox.quarantine import NOT_THEIRS
 from bot.messages.plan_comment import UNSEEN
@@ -24,7 +25,7 @@ from runner.history.execution_index import Past
 from runner.lib.problems import BadExperiment, Problem
 from runner.lib.yaml_lines import Path as Place
 from runner.planning import code_digest, limited_plan, planner
-from runner.planning.limited_plan import DeclaredText, Needed, Outline
+from runner.planning.limited_plan import DeclaredText, Needed, Outline, Unfinished
 from runner.schema import record
 from runner.schema.lab_config import LabConfig
 from runner.schema.record import Preregistration, Source
@@ -34,6 +35,7 @@ from runner.store.store import Store
 MAX_MODULES = 200  # own modules of an experiment
 MAX_CODE = 500_000  # bytes of all of them; parsing takes a thousand times as much memory
 MAX_DIFFERENCES = 5  # listed per alias
+PLANNED_AFTER = timedelta(seconds=2)  # a plan is asked for again
 BROKEN = (
     "The lab's own files on its default branch have mistakes, so that nothing can be planned. "
     "A maintainer mends them; then comment `/plan`."
@@ -153,15 +155,22 @@ class Declared:
         self, repository: int, folder: str, files: Tree, rung: int, lab: LabConfig
     ) -> record.Plan:
         """The plan, for which own modules and texts are read. What its jobs need of them is
-        kept."""
+        kept. Raises Later while it is being made."""
+        try:
+            return self._limited(repository, folder, files, rung, lab)
+        except Unfinished as error:
+            raise Later(str(error), PLANNED_AFTER) from error
+
+    def _limited(
+        self, repository: int, folder: str, files: Tree, rung: int, lab: LabConfig
+    ) -> record.Plan:
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
         declared = DeclaredText(_declaration(files, name, file), file, lab, _tree_id(files))
         needs = limited_plan.outline(declared)
         with tempfile.TemporaryDirectory() as there:
-            laid, kept = Path(there, folder), Path(there, "kept")
+            laid = Path(there, folder)
             laid.mkdir(parents=True)
-            kept.mkdir()
             losses, problems = _lay(needs, folder, files, laid), list[Problem]()
             try:
                 files.check()  # also files that nobody has read
@@ -170,11 +179,11 @@ class Declared:
                     problems.append(Problem(folder, None, "", str(error)))
             sealed = self._sealed(repository, needs.preregistration)
             needed = Needed(laid, losses, problems, sealed)
-            plan, contents = limited_plan.plan(declared, needed, rung, kept)
+            plan, contents = limited_plan.plan(declared, needed, rung)
             if missing := planner.unfetched(self.store, plan, folder):
                 raise BadExperiment(missing)
-            for name, path in contents.items():
-                self.store.create(name, path.read_bytes())
+            for name, content in contents.items():
+                self.store.create(name, content)
             return plan
 
     def _sealed(self, repository: int, number: int | None) -> Preregistration | None:

@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -66,13 +67,14 @@ def call(
     *arguments: Any,
     limits: Limits = USUAL,
     prepare: Callable[[], object] | None = None,
+    lane: str = "",
 ) -> Any:
     """The value of `function(*arguments)`, which has to be JSON, computed in a child. The function
     is at the top level of a module. `prepare` is called once, in the server, before the first call:
-    to import and to fill caches. Raises Refused."""
-    name, key = _name(function), _name(prepare) if prepare else ""
+    to import and to fill caches. Calls in one `lane` wait for each other. Raises Refused."""
+    name, key = _name(function), (_name(prepare) if prepare else "", lane)
     body, answer = pickle.dumps((name, arguments)), b""
-    with _LOCK:
+    with _LOCKS[key]:
         try:
             server = _SERVERS[key] = _started(key)
             assert server.stdin
@@ -92,20 +94,21 @@ def call(
     raise Refused(kind, value)
 
 
-_SERVERS: dict[str, "subprocess.Popen[bytes]"] = {}  # by what prepares them
-_LOCK = threading.Lock()
+_Key = tuple[str, str]  # what prepares a server, and its lane
+_SERVERS: dict[_Key, "subprocess.Popen[bytes]"] = {}
+_LOCKS: defaultdict[_Key, threading.Lock] = defaultdict(threading.Lock)
 
 
 def _name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-def _started(key: str) -> "subprocess.Popen[bytes]":
+def _started(key: _Key) -> "subprocess.Popen[bytes]":
     """The server, started if it does not run."""
     if key in _SERVERS and _SERVERS[key].poll() is None:
         return _SERVERS[key]
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, key],
+        [sys.executable, "-P", "-m", __name__, key[0]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=ENVIRONMENT,

@@ -1,11 +1,18 @@
 """Plans a stranger's declaration in a child with bounded time and memory
 (`runner.isolation.limited`). What a plan costs does not follow from the declaration's size, nor
 does what it makes a parser raise: either is a problem in words.
+
+Most plans take milliseconds. The caller waits for a second; what takes longer begins anew beside
+it, so that nobody else's plan or command waits for that.
 """
 
 import pickle
+import shutil
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +29,13 @@ from runner.spec.step_types import BUILT_IN, logical
 
 LIMITS = limited.Limits(seconds=20.0, memory=256 << 20)
 MAX_RECORD = 4 << 20  # bytes of a plan's record
-LONG, AGAIN = 3.0, 600.0  # seconds; until what was refused after so long is tried again
-MAX_REFUSED = 100
-_REFUSED: dict[bytes, tuple[list[Problem], float]] = {}  # by the declaration: why, until when
+QUICK = 1.0  # seconds for which the caller waits
+MAX_BESIDE = 50  # plans that take longer, with those that wait for their turn
+KEPT_FOR = 600.0  # seconds for which their answers are kept
+
+
+class Unfinished(Exception):
+    """The plan takes longer: ask again in a moment."""
 
 
 class DeclaredText(NamedTuple):
@@ -59,12 +70,12 @@ class Needed(NamedTuple):
 
 
 def outline(declared: DeclaredText) -> Outline:
-    """What a declaration needs. Raises BadExperiment."""
-    needs = Outline(*_in_child(_outline, declared))
+    """What a declaration needs. Raises BadExperiment and Unfinished."""
+    needs = Outline(*_in_child(_outline, declared)[0])
     return needs._replace(files=[(names, tuple(place)) for names, place in needs.files])
 
 
-def _outline(declared: DeclaredText) -> Outline:
+def _outline(_: Path, declared: DeclaredText) -> Outline:
     graph = declared.graph()
     files = {name: planned_steps.files_of(node) for name, node in graph.nodes.items()}
     return Outline(
@@ -75,16 +86,15 @@ def _outline(declared: DeclaredText) -> Outline:
     )
 
 
-def plan(
-    declared: DeclaredText, needed: Needed, rung: int, kept: Path
-) -> tuple[Plan, dict[str, Path]]:
-    """The plan of a declaration (of a ladder, of this rung), and {name in the store: file in the
-    folder `kept`} of what its jobs need. Raises BadExperiment."""
-    record, names = _in_child(_plan, declared, needed, rung, kept)
-    return Plan.model_validate_json(record), {name: kept / str(n) for n, name in enumerate(names)}
+def plan(declared: DeclaredText, needed: Needed, rung: int) -> tuple[Plan, dict[str, bytes]]:
+    """The plan of a declaration (of a ladder, of this rung), and the content of each name in the
+    store that its jobs need. Raises BadExperiment and Unfinished."""
+    (record, names), contents = _in_child(_plan, declared, needed, rung)
+    return Plan.model_validate_json(record), dict(zip(names, contents, strict=True))
 
 
-def _plan(declared: DeclaredText, needed: Needed, rung: int, kept: Path) -> tuple[str, list[str]]:
+def _plan(kept: Path, declared: DeclaredText, needed: Needed, rung: int) -> tuple[str, list[str]]:
+    """The plan's record, and the names of the contents, which it writes to the folder."""
     graph = declared.graph()
     say, folder, sealed = graph.complaints.say, needed.folder, needed.sealed
     for place, message in needed.losses:
@@ -107,28 +117,86 @@ def _plan(declared: DeclaredText, needed: Needed, rung: int, kept: Path) -> tupl
     return record, list(contents)
 
 
-def _in_child(function: Callable[..., Any], declared: DeclaredText, *more: Any) -> Any:
-    """What the function answers in a child. Raises BadExperiment. What was refused after long is
-    not tried again for a while, because each comment on its thread would hold up all others."""
-    key, began = pickle.dumps((declared, LIMITS)), time.monotonic()
-    known, until = _REFUSED.get(key, ([], 0.0))
-    if began < until:
-        raise BadExperiment(known)
+# ── Children ─────────────────────────────────────────────────────────────────────────────────
+
+
+class _Asked(NamedTuple):
+    """What a child is asked: its function gets a folder for files, and this."""
+
+    function: Callable[..., Any]
+    declared: DeclaredText
+    needed: Needed | None = None
+    rung: int = 1
+
+    def key(self) -> bytes:
+        """The same for the same question with the same answer."""
+        placeless = self.needed and self.needed._replace(folder=Path())
+        return pickle.dumps((self._replace(needed=placeless), LIMITS, QUICK))
+
+    def answer(self, seconds: float, lane: str = "") -> tuple[Any, list[bytes]]:
+        """The function's value, and the contents of the files that it wrote. Raises BadExperiment
+        and limited.Refused."""
+        with tempfile.TemporaryDirectory() as folder:
+            given = (self.declared, self.needed, self.rung) if self.needed else (self.declared,)
+            value, problems = limited.call(
+                *(_reported, self.function, (Path(folder), *given)),
+                limits=LIMITS._replace(seconds=seconds),
+                prepare=prepare,
+                lane=lane,
+            )
+            if problems:
+                raise BadExperiment([Problem(*problem) for problem in problems])
+            files = sorted(Path(folder).iterdir(), key=lambda file: int(file.name))
+            return value, [file.read_bytes() for file in files]
+
+
+class _Job:
+    """A question that is answered beside the caller, with files of its own."""
+
+    def __init__(self, asked: _Asked) -> None:
+        self.answer, self.until = Future[Any](), float("inf")  # when it is forgotten
+        self._own, self._asked = tempfile.TemporaryDirectory(), asked
+        if needed := asked.needed:
+            own = Path(self._own.name, needed.folder.name)
+            shutil.copytree(needed.folder, own, symlinks=True)
+            self._asked = asked._replace(needed=needed._replace(folder=own))
+        threading.Thread(target=self._run, name="plan", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            with self._own:
+                self.answer.set_result(self._asked.answer(LIMITS.seconds, "beside"))
+        except BaseException as error:  # whoever asks again gets it
+            self.answer.set_exception(error)
+        self.until = time.monotonic() + KEPT_FOR
+
+
+_BESIDE: dict[bytes, _Job] = {}
+
+
+def _in_child(*question: Any) -> tuple[Any, list[bytes]]:
+    """The answer to a question (`_Asked`). Raises BadExperiment and Unfinished."""
+    asked, now = _Asked(*question), time.monotonic()
+    for known in [known for known, job in _BESIDE.items() if job.until < now]:
+        del _BESIDE[known]
+    key = asked.key()
     try:
-        arguments = _reported, function, (declared, *more)
-        value, problems = limited.call(*arguments, limits=LIMITS, prepare=prepare)
-        found = [Problem(*problem) for problem in problems]
+        if key not in _BESIDE:
+            try:
+                return asked.answer(min(QUICK, LIMITS.seconds))
+            except limited.Refused as refused:
+                if refused.kind != "seconds" or LIMITS.seconds <= QUICK:
+                    raise
+            if len(_BESIDE) >= MAX_BESIDE:
+                raise Unfinished("many declarations are being planned")
+            _BESIDE[key] = _Job(asked)
+        if not _BESIDE[key].answer.done():
+            raise Unfinished(f"{asked.declared.file} is being planned")
+        return _BESIDE[key].answer.result()
     except limited.Refused as error:
         words = f"it cannot be planned: {error}"
         words += "" if error.kind == "raised" else "; make it smaller"
-        found = [Problem(declared.file, None, "", words)]
-    if not found:
-        return value
-    if (now := time.monotonic()) - began > LONG:
-        if len(_REFUSED) >= MAX_REFUSED:
-            _REFUSED.clear()
-        _REFUSED[key] = found, now + AGAIN
-    raise BadExperiment(found)
+        raise BadExperiment([Problem(asked.declared.file, None, "", words)]) from error
 
 
 def _reported(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.isolation import limited
 from runner.lib.problems import BadExperiment
 from runner.planning import limited_plan, planner
 from runner.planning.limited_plan import DeclaredText, Needed
@@ -55,7 +54,7 @@ def test_a_declaration_that_asks_for_more_than_a_machine_has_is_refused_in_words
     text = (TRAPS / f"{name}.yaml").read_text(encoding="utf-8")
     declared = DeclaredText(text, file, lab_config.defaults())
     with pytest.raises(BadExperiment) as refused:
-        limited_plan.plan(declared, Needed(tmp_path), 1, tmp_path)
+        limited_plan.plan(declared, Needed(tmp_path), 1)
     assert WORDS[name] in str(refused.value)
     assert all(problem.file == file for problem in refused.value.problems)
 
@@ -79,26 +78,3 @@ def test_what_takes_too_much_is_refused_with_its_limit(monkeypatch: pytest.Monke
         declared = DeclaredText(text, f"{name}/x.yaml", lab_config.defaults())
         with pytest.raises(BadExperiment, match=f"it cannot be planned: {words}; make it smaller"):
             limited_plan.outline(declared)
-
-
-def test_what_took_too_much_is_not_tried_again_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    calls = list[object]()
-
-    def refuse(*_: object, **__: object) -> None:
-        calls.append(_)
-        raise limited.Refused("seconds", "it took more than 20 s")
-
-    monkeypatch.setattr(limited, "call", refuse)
-    monkeypatch.setattr(limited_plan, "LONG", -1.0)
-    declared = DeclaredText("title: Again", "again/x.yaml", lab_config.defaults())
-    for _ in range(2):
-        with pytest.raises(BadExperiment, match="it took more than 20 s; make it smaller"):
-            limited_plan.outline(declared)
-    assert len(calls) == 1
-    monkeypatch.setattr(limited_plan, "AGAIN", 0.0)
-    for text in ("title: Another", "title: Another"):
-        with pytest.raises(BadExperiment):
-            limited_plan.plan(declared._replace(text=text), Needed(tmp_path), 1, tmp_path)
-    assert len(calls) == 3

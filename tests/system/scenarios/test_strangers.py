@@ -1,6 +1,7 @@
 """What a stranger's files ask for stops neither the bot nor the thread: it is answered in words,
 and people can still command."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 
 from bot.controller import pull_request_source, queries
 from bot.rules import plan, sealing
+from runner.isolation import limited
+from runner.planning import limited_plan
 from tests.rendered import unescaped
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab
 
@@ -76,6 +79,31 @@ def test_a_plan_that_takes_too_long_is_a_finding_too(
     monkeypatch.setattr(pull_request_source.limited_plan, "LIMITS", limits)
     pull = lab.propose((TRAPS / "sweep.yaml").read_text(encoding="utf-8"))
     assert "it cannot be planned: it took more than 48 MiB of memory" in unescaped(lab.last(pull))
+
+
+def test_a_plan_that_takes_long_holds_up_nobody(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def turns(lab: Lab) -> None:
+        for _ in range(30):
+            assert lab.bot
+            lab.sleep(lab.bot.work() or 0.1)
+
+    monkeypatch.setattr(limited_plan, "QUICK", 0.0)
+    monkeypatch.setattr(limited_plan, "_BESIDE", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(Lab, "settle", turns)
+        with limited._LOCKS["runner.planning.limited_plan:prepare", "beside"]:  # it takes long
+            pull = lab.propose()
+            assert lab.records("plans") == {}
+            lab.say("grace", 1, "/help")
+            assert helped(lab, 1) == 1, "others are answered"
+            assert len(limited_plan._BESIDE) == 1
+        for _ in range(600):
+            time.sleep(0.05)
+            lab.settle()
+            if lab.records("plans"):
+                break
+    lab.settle()
+    assert "### Plan 1" in lab.last(pull)
 
 
 def test_a_rule_that_fails_on_a_thread_stops_no_command_there(
