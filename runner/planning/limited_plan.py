@@ -30,8 +30,8 @@ from runner.spec.step_types import BUILT_IN, logical
 LIMITS = limited.Limits(seconds=20.0, memory=256 << 20)
 MAX_RECORD = 4 << 20  # bytes of a plan's record
 QUICK = 1.0  # seconds for which the caller waits
-MAX_BESIDE = 50  # plans that take longer, with those that wait for their turn
-KEPT_FOR = 600.0  # seconds for which their answers are kept
+MAX_BESIDE = 50  # plans that take longer, with those that wait; as many answers are kept
+KEPT_FOR = 600.0  # seconds for which an answer is kept
 
 
 class Unfinished(Exception):
@@ -177,8 +177,10 @@ _BESIDE: dict[bytes, _Job] = {}
 def _in_child(*question: Any) -> tuple[Any, list[bytes]]:
     """The answer to a question (`_Asked`). Raises BadExperiment and Unfinished."""
     asked, now = _Asked(*question), time.monotonic()
-    for known in [known for known, job in _BESIDE.items() if job.until < now]:
-        del _BESIDE[known]
+    answered = [known for known, job in _BESIDE.items() if job.answer.done()]
+    for n, known in enumerate(reversed(answered)):
+        if n >= MAX_BESIDE or _BESIDE[known].until < now:
+            del _BESIDE[known]
     key = asked.key()
     try:
         if key not in _BESIDE:
@@ -187,7 +189,7 @@ def _in_child(*question: Any) -> tuple[Any, list[bytes]]:
             except limited.Refused as refused:
                 if refused.kind != "seconds" or LIMITS.seconds <= QUICK:
                     raise
-            if len(_BESIDE) >= MAX_BESIDE:
+            if sum(not job.answer.done() for job in _BESIDE.values()) >= MAX_BESIDE:
                 raise Unfinished("many declarations are being planned")
             _BESIDE[key] = _Job(asked)
         if not _BESIDE[key].answer.done():

@@ -87,10 +87,11 @@ def test_so_many_are_planned_beside_the_caller(
     with pytest.raises(limited_plan.Unfinished, match="many declarations are being planned"):
         limited_plan._in_child(*second)
     wait_for(lambda: limited_plan._in_child(*first))
-    monkeypatch.setattr(limited_plan, "KEPT_FOR", -1.0)
-    for job in limited_plan._BESIDE.values():
-        job.until = 0.0
     wait_for(lambda: limited_plan._in_child(*second))
+    assert len(limited_plan._BESIDE) == 1, "as many answers are kept"
+    with pytest.raises(limited_plan.Unfinished):
+        limited_plan._in_child(*first[:1], declared("r"), *first[2:])
+    assert len(limited_plan._BESIDE) == 2
 
 
 def test_what_took_too_much_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
