@@ -34,6 +34,7 @@ from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 
 MAX_ENDED = 200  # executions that are kept in memory
+MAX_SAID = 50_000  # writes that are done, as well
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Observer:
     isolation: Isolated = ""
     # Executions that have ended change no more; a thread is looked at much oftener than one ends.
     _ended: dict[str, Ran] = field(default_factory=dict)
+    _done: dict[str, Said] = field(default_factory=dict)  # nor do writes that are done
 
     def thread(
         self,
@@ -132,13 +134,15 @@ class Observer:
     def _one_said(self, id: ThreadId, key: Key) -> Said | None:
         """The record of one key; None for a folder that a crash left without a claim."""
         path = f"said/{id}/{key}"
+        if known := self._done.get(path):
+            return known
         claim = self.store.read(f"records/{path}/claim.json")
         done = self.store.read(f"records/{path}/done.json")
         if claim is None and done is None:
             return None
         claimed, found = json.loads(claim or b'{"kind": "done"}'), json.loads(done or b"{}")
         body = unmarked(claimed, key)
-        return Said(
+        said = Said(
             kind=claimed["kind"],
             id=found.get("id"),
             at=datetime.fromisoformat(found["at"]) if found.get("at") else None,
@@ -146,6 +150,11 @@ class Observer:
             unfinished=body if done and claimed.get("lacks") else "",
             body=body,
         )
+        if done:
+            self._done[path] = said
+            if len(self._done) > MAX_SAID:
+                del self._done[next(iter(self._done))]
+        return said
 
     def _plans_under(self, repository: int, issue: int) -> list[PlanRecord]:
         """The plans, of all pull requests, that name this preregistration."""
