@@ -14,7 +14,7 @@ written; `Message.heard` and `edited` say so.
 import functools
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
@@ -35,7 +35,6 @@ FULL_EVERY = timedelta(hours=1)  # time between an App's full looks
 FIRST = timedelta(hours=24)  # how far back to look the first time
 RETRY = timedelta(minutes=1)  # after a look that failed; then twice that, up to EVERY
 
-KnownMessages = Callable[[ThreadId], Collection[tuple[str, int]]]  # (via, id) of each
 
 log = logging.getLogger("regatta.sweep")
 
@@ -121,9 +120,8 @@ def _is_heard(attempt: Attempt) -> bool:
     return known and re.fullmatch(deliveries.NAME, attempt.guid) is not None
 
 
-def _comments(
-    store: Store, github: GitHub, since: datetime, known: KnownMessages
-) -> Iterator[ThreadId]:
+def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    known = functools.cache(functools.partial(deliveries.known_messages, store))
     for each in github.comments_since(since):
         id = ThreadId(github.id, each.number)
         if each.via_app or each.author.id == 0 or each.author.login == github.bot:
@@ -140,9 +138,7 @@ def _comments(
             yield id
 
 
-def _threads(
-    store: Store, github: GitHub, since: datetime, known: KnownMessages
-) -> Iterator[ThreadId]:
+def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
     """Raises Later or Refused at the end, if one of them could not be read."""
     failed: Later | Refused | None = None
     said = set(record.names(store, f"said/{github.id}"))
@@ -154,7 +150,7 @@ def _threads(
         try:
             if seen.pull:  # a look at it needs the pushes
                 deliveries.note_pushes(store, id, github.pushes(seen.number))
-                yield from _reviews(store, github, id, since, known)
+                yield from _reviews(store, github, id, since)
         except Gone as error:
             log.info("pull request %s is gone since it was listed: %s", seen.number, error)
         except (Later, Refused) as error:
@@ -183,13 +179,11 @@ def _swept(
     )
 
 
-def _reviews(
-    store: Store, github: GitHub, id: ThreadId, since: datetime, known: KnownMessages
-) -> Iterator[ThreadId]:
-    for review in github.reviews(id.number):
-        if review.author.id == 0 or review.at < since or review.commit is None:
-            continue
-        if ("review", review.id) in known(id):
+def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Iterator[ThreadId]:
+    recent = [review for review in github.reviews(id.number) if review.at >= since]
+    known = deliveries.known_messages(store, id) if recent else ()
+    for review in recent:
+        if review.author.id == 0 or ("review", review.id) in known or review.commit is None:
             continue
         message = payloads.said(
             review.id,
@@ -251,11 +245,8 @@ class Sweeper:
             log.info("the App's deliveries cannot be listed: %s", error)
             is_due = True
         if is_due:
-            since, known = (
-                min(at, now) - OVERLAP,
-                functools.cache(functools.partial(deliveries.known_messages, store)),
-            )
-            threads.update(_comments(store, github, since, known))
-            threads.update(_threads(store, github, since, known))
+            since = min(at, now) - OVERLAP
+            threads.update(_comments(store, github, since))
+            threads.update(_threads(store, github, since))
             _keep(store, github.id, Swept(at=now, listed=self._listed))
         return sorted(threads)
