@@ -22,7 +22,7 @@ FIGURES = {  # and what to do where one is bad
     "Interaction limits in the repository's settings on GitHub.",
     "waiting writes": "Nothing is lost: they are written as the budget allows. If it stays so, "
     "`regatta_writes_total` says who causes so many.",
-    "set aside": "Everything else there continues. Whoever waits there has to repeat what was "
+    "skipped": "Everything else there continues. Whoever waits there has to repeat what was "
     "asked. The bot's log has the error beside the delivery; please report it. This line is well "
     "again after seven days.",
     "full look": "What GitHub did not deliver is not seen meanwhile. See that a bot runs and "
@@ -68,7 +68,7 @@ class Condition(Record):
                 "only the bot that leads knows." if self.deferred is None else waiting,
                 any(rank != Rank.STRANGER.name.lower() for rank in self.deferred or ()),
             ),
-            "set aside": (
+            "skipped": (
                 f"{self.aside} within seven days: {'; '.join(self.newest_aside) or 'none'}.",
                 self.aside > 0,
             ),

@@ -61,7 +61,7 @@ WRITES_LEFT = Gauge(
     registry=REGISTRY,
 )
 ASIDE = Gauge(
-    "regatta_deliveries_aside", "Deliveries set aside within seven days.", registry=REGISTRY
+    "regatta_deliveries_skipped", "Deliveries skipped within seven days.", registry=REGISTRY
 )
 FULL_LOOK = Gauge(
     "regatta_full_look_timestamp_seconds", "Of the last one; 0: unknown.", registry=REGISTRY

@@ -126,7 +126,7 @@ def test_a_server_tells_its_condition_where_it_is_asked_for_its_health(served: S
         time.sleep(0.2)
     assert list(body["sentences"]) == list(condition.FIGURES)
     assert body["figures"]["left"]["hour"] > 0
-    assert "regatta_deliveries_aside 0.0" in served.get("/metrics", served.metrics).text
+    assert "regatta_deliveries_skipped 0.0" in served.get("/metrics", served.metrics).text
 
 
 def test_figures_are_on_their_own_port_only(served: Served) -> None:

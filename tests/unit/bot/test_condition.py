@@ -57,7 +57,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "0 times because of strangers",
     ),
     "waiting writes": ({"deferred": {"lab": 2, "stranger": 5}}, "2 caused by lab, 5 caused by"),
-    "set aside": (
+    "skipped": (
         {"aside": 1, "newest_aside": ["#4, it ended the process 3 times (delivery d1)"]},
         "1 within seven days: #4, it ended the process 3 times (delivery d1).",
     ),
@@ -130,7 +130,7 @@ def test_the_metrics_show_the_figures(tmp_path: Path) -> None:
     text = generate_latest(metrics.REGISTRY).decode()
     assert 'regatta_writes_left{part="hour"} 499.0' in text
     assert 'regatta_writes_left{part="strangers"} 175.0' in text
-    assert "regatta_deliveries_aside 1.0" in text
+    assert "regatta_deliveries_skipped 1.0" in text
     assert metrics.FULL_LOOK._value.get() == NOW.timestamp()
 
 
