@@ -1,14 +1,17 @@
 """Finds what no delivery reported, and puts it in the inbox. The rules do the rest.
 
-GitHub does not deliver twice by itself. So every few minutes the bot reads the App's own list of
-deliveries for those that nobody answered; their payloads are as trustworthy as a signed body. After
-a longer silence, and if the bot is no App (in Actions), it reads the open threads: unknown comments
-and reviews, forced pushes, and other changes. Their text may have been edited since it was written;
-`Message.heard` and `edited` say so.
+GitHub does not deliver twice by itself, and some deliveries it never makes. So every few minutes
+the bot reads the App's own list of deliveries for those that nobody answered; their payloads are as
+trustworthy as a signed body. Once an hour, whatever that list says, it also takes a full look: it
+reads from GitHub's own lists which threads and comments have changed, and reviews and forced pushes
+of these. If there is no list of deliveries (the bot is no App, or the list fails), a full look
+takes its place every time. Quiet threads cost nothing. Texts may have been edited since they were
+written; `Message.heard` and `edited` say so.
 
     sweeps/<repository>/<n>.json    until when everything was read; the newest counts
 """
 
+import functools
 import logging
 import re
 from collections.abc import Iterator
@@ -16,48 +19,31 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
 from bot.controller import store_recovery
-from bot.github import Attempt, GitHub, Later, Refused
+from bot.github import Attempt, GitHub, Gone, Later, Refused
 from bot.inbox import deliveries, payloads
 from bot.inbox.payloads import Delivery
 from bot.model.thread import Message, ThreadId
 from runner.execution.ray_jobs import RayJobs
+from runner.lib import base_record
 from runner.lib.base_record import Instant, Record
 from runner.schema import record
 from runner.store.store import Store
 
 EVERY = timedelta(minutes=10)
 OVERLAP = timedelta(minutes=10)  # GitHub's lists lag, and its times are whole seconds
-SILENCE = timedelta(hours=1)  # after longer silences, the threads themselves are read
+FULL_EVERY = timedelta(hours=1)  # time between an App's full looks
 FIRST = timedelta(hours=24)  # how far back to look the first time
+RETRY = timedelta(minutes=1)  # after a look that failed; then twice that, up to EVERY
+
 
 log = logging.getLogger("regatta.sweep")
 
 
 class Swept(Record):
-    """Everything until then has been read."""
+    """A full look: all changes until then have been read."""
 
     at: Instant
-
-
-def once(store: Store, github: GitHub, now: datetime) -> list[ThreadId]:
-    """Read everything since the last time. Returns the threads with something new.
-
-    Raises Later; safe to repeat.
-    """
-    last = last_at(store, github.id)
-    since = (last or now - FIRST) - OVERLAP
-    found: set[ThreadId] = set()
-    whole = last is None or now - last >= SILENCE
-    try:
-        found.update(_untaken(store, github, since))
-    except Refused as error:
-        log.info("the App's deliveries cannot be listed: %s", error)
-        whole = True
-    if whole:
-        found.update(_comments(store, github, since))
-        found.update(_threads(store, github, since))
-    _keep(store, github.id, now)
-    return sorted(found)
+    listed: Instant | None = base_record.since(None)  # until when the list of deliveries was read
 
 
 def restored(store: Store, github: GitHub) -> None:
@@ -87,16 +73,20 @@ def belongs(store: Store, github: GitHub) -> None:
 
 
 def last_at(store: Store, repository: int) -> datetime | None:
-    """Until when everything was read; None if that never happened."""
-    found = record.names(store, f"sweeps/{repository}")
-    newest = record.read(store, f"sweeps/{repository}/{found[-1]}", Swept) if found else None
+    """The time of the last full look; None if there was none."""
+    newest = _newest(store, repository)
     return newest.at if newest else None
 
 
-def _keep(store: Store, repository: int, now: datetime) -> None:
+def _newest(store: Store, repository: int) -> Swept | None:
+    names = record.names(store, f"sweeps/{repository}")
+    return record.read(store, f"sweeps/{repository}/{names[-1]}", Swept) if names else None
+
+
+def _keep(store: Store, repository: int, swept: Swept) -> None:
     taken = record.names(store, f"sweeps/{repository}")
     n = int(taken[-1]) + 1 if taken else 1
-    record.write(store, f"sweeps/{repository}/{n:012d}", Swept(at=now))
+    record.write(store, f"sweeps/{repository}/{n:012d}", swept)
     for old in taken[:-1]:
         store.remove(f"records/sweeps/{repository}/{old}.json")
 
@@ -113,7 +103,11 @@ def _untaken(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId
     for guid, attempt_id in missed.items():
         if guid in taken:
             continue
-        _, event, payload = github.app_delivery(attempt_id)
+        try:
+            _, event, payload = github.app_delivery(attempt_id)
+        except Refused as error:
+            log.warning("delivery %s was missed, and GitHub has it no longer: %s", guid, error)
+            continue
         said = payloads.read(event, payload, "app-list")
         if said and said.thread and said.repository == github.id:
             log.info("delivery %s was missed, and is in the App's list", guid)
@@ -127,13 +121,14 @@ def _is_heard(attempt: Attempt) -> bool:
 
 
 def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    known = functools.cache(functools.partial(deliveries.known_messages, store))
     for each in github.comments_since(since):
         id = ThreadId(github.id, each.number)
         if each.via_app or each.author.id == 0 or each.author.login == github.bot:
             continue
         if each.bot and not payloads.has_command(each.body):
             continue
-        if deliveries.knows(store, id, "comment", each.id):
+        if ("comment", each.id) in known(id):
             continue
         edited = each.changed > each.at
         message = payloads.said(each.id, each.author, each.at, each.body, edited=edited)
@@ -144,18 +139,29 @@ def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadI
 
 
 def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
-    entered = _not_merged(store, github.id)  # whose merge would be news
-    for seen in github.threads_since(since, state="all" if entered else "open"):
-        if not seen.open and seen.number not in entered:
+    """Raises Later or Refused at the end, if one of them could not be read."""
+    failed: Later | Refused | None = None
+    said = set(record.names(store, f"said/{github.id}"))
+    for seen in github.threads_since(since):
+        if not seen.open and str(seen.number) not in said:
             continue
         id = ThreadId(github.id, seen.number)
         event = "pull_request" if seen.pull else "issues"
-        if seen.pull:
-            deliveries.note_pushes(store, id, github.pushes(seen.number))
-            yield from _reviews(store, github, id, since)
+        try:
+            if seen.pull:  # a look at it needs the pushes
+                deliveries.note_pushes(store, id, github.pushes(seen.number))
+                yield from _reviews(store, github, id, since)
+        except Gone as error:
+            log.info("pull request %s is gone since it was listed: %s", seen.number, error)
+        except (Later, Refused) as error:
+            log.warning("pull request %s cannot be read: %s", seen.number, error)
+            failed = error
+            continue
         name = f"swept-{seen.changed.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         if deliveries.keep(store, id, name, _swept(event, id, seen.pull, seen.changed)):
             yield id
+    if failed:
+        raise failed
 
 
 def _swept(
@@ -173,20 +179,11 @@ def _swept(
     )
 
 
-def _not_merged(store: Store, repository: int) -> set[int]:
-    """Pull requests with results whose merge is not recorded."""
-    folder = f"entries/{repository}"
-    return {
-        int(pull)
-        for pull in record.names(store, folder)
-        if "merged" not in record.names(store, f"{folder}/{pull}")
-    }
-
-
 def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Iterator[ThreadId]:
-    for review in github.reviews(id.number):
-        known = review.author.id == 0 or deliveries.knows(store, id, "review", review.id)
-        if known or review.at < since or review.commit is None:
+    recent = [review for review in github.reviews(id.number) if review.at >= since]
+    known = deliveries.known_messages(store, id) if recent else ()
+    for review in recent:
+        if review.author.id == 0 or ("review", review.id) in known or review.commit is None:
             continue
         message = payloads.said(
             review.id,
@@ -203,23 +200,53 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
 
 
 class Sweeper:
-    """Sweeps when it is time, and tries again later if GitHub fails."""
+    """Looks when it is time, and tries again later if GitHub fails."""
 
     def __init__(self, store: Store, github: GitHub, every: timedelta | None, ray: RayJobs) -> None:
-        """Without `every`, it never sweeps. Also looks at the jobs of `ray`."""
+        """Without `every`, it never looks. Also looks at the jobs of `ray`."""
         self._store, self._github, self._every, self._ray = store, github, every, ray
         self._next: datetime | None = None
+        self._listed: datetime | None = None  # until when this process read the deliveries
+        self._failures = 0  # in a row
 
     def work(self) -> list[ThreadId]:
-        """Sweep if it is time. Returns the threads with something new."""
+        """Look if it is time. Returns the threads with something new."""
         moment = self._github.now()
         if self._every is None or (self._next and moment < self._next):
             return []
         self._next = moment + self._every
         store_recovery.stop_orphans(self._store, self._ray)
         try:
-            return once(self._store, self._github, moment)
+            threads = self.look(moment)
         except (Later, Refused) as error:
-            log.info("the sweep is put off: %s", error)
-            self._next = moment + timedelta(minutes=1)
+            log.info("the full look is put off: %s", error)
+            self._next = moment + min(RETRY * 2 ** min(self._failures, 5), self._every)
+            self._failures += 1
             return []
+        self._failures = 0
+        return threads
+
+    def look(self, now: datetime) -> list[ThreadId]:
+        """Read what is new. Returns the threads with something new.
+
+        Raises Later and Refused; then the point in time does not move on. Safe to repeat.
+        """
+        store, github = self._store, self._github
+        last = _newest(store, github.id)
+        at = last.at if last else now - FIRST
+        self._listed = self._listed or (last and last.listed) or at
+        threads = set[ThreadId]()
+        # Both ways: GitHub's clock may have been ahead.
+        is_due = last is None or abs(now - at) >= FULL_EVERY
+        try:
+            threads.update(_untaken(store, github, min(self._listed, now) - OVERLAP))
+            self._listed = now
+        except (Later, Refused) as error:
+            log.info("the App's deliveries cannot be listed: %s", error)
+            is_due = True
+        if is_due:
+            since = min(at, now) - OVERLAP
+            threads.update(_comments(store, github, since))
+            threads.update(_threads(store, github, since))
+            _keep(store, github.id, Swept(at=now, listed=self._listed))
+        return sorted(threads)

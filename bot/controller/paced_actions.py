@@ -44,6 +44,7 @@ class PacedActions:
         self._put_off = PutOff()
         self._told_at = float("-inf")
         self.added = False  # whether a record was added
+        self.deferred: dict[str, int] = {}  # writes that wait for room, by rank
         github.on_write = self._wrote
 
     def load(self) -> None:
@@ -124,7 +125,7 @@ class PacedActions:
     def tell_what_waits(self) -> None:
         """Show what waits for room; in the log once a minute."""
         ranks = (one.cause.rank for one in self._pace.waiting(self._monotonic()).values())
-        waiting = Counter(rank.name.lower() for rank in ranks)
+        self.deferred = waiting = Counter(rank.name.lower() for rank in ranks)
         for rank in Rank:
             metrics.DEFERRED.labels(rank.name.lower()).set(waiting[rank.name.lower()])
         if waiting and self._monotonic() - self._told_at >= TELL_EVERY:

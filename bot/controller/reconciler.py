@@ -18,6 +18,7 @@ from typing import Any
 
 from bot.controller import catch_up
 from bot.controller.causes import Causes, waits_for
+from bot.controller.condition import ConditionWatch
 from bot.controller.effects import Actor
 from bot.controller.freshness import Freshness
 from bot.controller.observer import Observer
@@ -106,6 +107,7 @@ class Reconciler:
             is_outranked=self._queue.is_outranked,
             monotonic=monotonic,
         )
+        self.condition = ConditionWatch(store, github, monotonic)
         self._witness = Witness(store, github, pace, key, on=records_branch)
         self._leadership = Leadership(store, "bot", monotonic)
         self.came_around = monotonic()  # the last time that the loop did without an error
@@ -216,6 +218,7 @@ class Reconciler:
         """`work`, with all errors caught. Returns the seconds until it has more to do."""
         try:
             wait = self.work()
+            self.condition.look(self._actions.deferred if self._leads else None)
         except (Exception, SystemExit):  # such as a full disk: nothing is lost by looking again
             log.exception("the reconciler had an error; it continues")
             metrics.STUMBLES.inc()

@@ -60,10 +60,10 @@ class Lists(Base):
     """Reads GitHub's lists."""
 
     def comments_since(self, at: datetime) -> Iterator[Found]:
-        """The repository's comments that were written or edited since then, the oldest change
-        first."""
+        """The repository's comments that were written or edited since then, the newest change
+        first: what changes while the pages are read moves to their front, so none is skipped."""
         since = at.astimezone(UTC)
-        for comment in self._there.get_issues_comments("updated", "asc", since):
+        for comment in self._there.get_issues_comments("updated", "desc", since):
             path = urlsplit(comment.html_url).path
             yield Found(
                 number=int(comment.issue_url.rpartition("/")[2]),
@@ -82,12 +82,12 @@ class Lists(Base):
         found = self._there.get_pulls("open", "created", "asc")
         return tuple(one.number for one in found if person(one.user).id == author)
 
-    def threads_since(self, at: datetime, *, state: str = "all") -> Iterator[Seen]:
-        """Issues and pull requests that changed since then, the oldest change first; `state` is
-        open, closed or all."""
+    def threads_since(self, at: datetime) -> Iterator[Seen]:
+        """Issues and pull requests, open and closed, that changed since then, the newest change
+        first, as above."""
         since = at.astimezone(UTC)
         for issue in self._there.get_issues(
-            state=state, sort="updated", direction="asc", since=since
+            state="all", sort="updated", direction="desc", since=since
         ):
             yield Seen(
                 number=issue.number,

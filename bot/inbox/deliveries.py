@@ -94,15 +94,15 @@ def tidy(store: Store, repository: int) -> None:
     store.prune(f"records/inbox/{repository}")
 
 
-def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
-    """Whether a comment or review is already known, in any way. Reads all of the thread's
-    deliveries: for sweeps."""
-    return any(
-        said.message is not None and (said.message.via, said.message.id) == (via, message)
+def known_messages(store: Store, id: ThreadId) -> set[tuple[str, int]]:
+    """(via, id) of each comment and review that is already known, in any way. Reads all of the
+    thread's deliveries: for sweeps."""
+    return {
+        (said.message.via, said.message.id)
         for folder in ("inbox", "handled")
         for name in record.names(store, f"{folder}/{id}")
-        if (said := _read(store, f"records/{folder}/{id}/{name}.json")) is not None
-    )
+        if (said := _read(store, f"records/{folder}/{id}/{name}.json")) and said.message
+    }
 
 
 def note_pushes(store: Store, id: ThreadId, found: Iterable[Push]) -> None:

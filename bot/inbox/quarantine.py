@@ -19,6 +19,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 from bot.github import Later
 from bot.inbox import deliveries as inbox_deliveries
@@ -157,6 +158,16 @@ def put(store: Store, id: ThreadId, one: Unheard, at: Instant, why: str) -> None
 def names(store: Store, id: ThreadId) -> tuple[str, ...]:
     """The deliveries of a thread that were set aside."""
     return tuple(record.names(store, f"aside/{id}"))
+
+
+def since(store: Store, repository: int, at: datetime) -> tuple[str, ...]:
+    """The deliveries that were set aside since then, newest first: thread, reason and name."""
+    found = list[tuple[datetime, str]]()
+    for number in filter(str.isdigit, record.names(store, f"aside/{repository}")):
+        for name in names(store, ThreadId(repository, int(number))):
+            one = record.require(store, f"aside/{repository}/{number}/{name}", Aside)
+            found.append((one.at, f"#{number}, {one.why} (delivery {name})"))
+    return tuple(text for when, text in sorted(found, reverse=True) if when > at)
 
 
 def _folder(id: ThreadId) -> str:

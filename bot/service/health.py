@@ -2,8 +2,9 @@
 
 `/healthz` says whether the loop still comes around without errors: restart a process that fails it.
 `/readyz` says whether a delivery could be stored, by writing a small file: send nothing to a
-process that fails it. A bot that does not lead is ready, too, because it stores deliveries. Metrics
-have a port of their own, which should not be public.
+process that fails it. A bot that does not lead is ready, too, because it stores deliveries. Both
+also show the bot's condition, as the loop last read it: they never wait for the store to say it.
+Metrics have a port of their own, which should not be public.
 """
 
 import logging
@@ -12,11 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
 from prometheus_client import start_http_server
 
+from bot.controller.condition import Condition
 from bot.telemetry import metrics
 from runner.lib import addresses
 from runner.store.store import Store, StoreError
@@ -34,6 +38,7 @@ class Loop:
     alive: Callable[[], bool]
     came_around: Callable[[], float]  # the last time it did, on `monotonic`
     leads: Callable[[], bool]
+    condition: Callable[[], Condition | None]  # None: not known yet
     monotonic: Callable[[], float] = time.monotonic
 
     def stood_still(self) -> float:
@@ -42,19 +47,20 @@ class Loop:
 
 
 def routes(store: Store, loop: Loop) -> APIRouter:
-    """`GET /healthz` and `GET /readyz`: 200, or 503 with the reason as a sentence."""
+    """`GET /healthz` and `GET /readyz`: 200, or 503 with the reason as a sentence; and the bot's
+    condition, which decides neither."""
     router, ready = APIRouter(), Ready(store, loop.monotonic)
     metrics.STOOD_STILL.set_function(loop.stood_still)
     metrics.LEADS.set_function(lambda: float(loop.leads()))
 
     @router.get("/healthz")
     def healthz() -> Response:
-        return _answer(unwell(loop), "ok")
+        return _answer(unwell(loop), "ok", loop)
 
     @router.get("/readyz")
     async def readyz() -> Response:
         why = await run_in_threadpool(ready.why_not)
-        return _answer(why, "leads" if loop.leads() else "follows")
+        return _answer(why, "leads" if loop.leads() else "follows", loop)
 
     return router
 
@@ -114,5 +120,9 @@ def serve_metrics(host: str, port: int) -> Callable[[], None]:
     return end
 
 
-def _answer(why: str | None, well: str) -> Response:
-    return Response(f"{why or well}\n", 503 if why else 200, media_type="text/plain")
+def _answer(why: str | None, well: str, loop: Loop) -> Response:
+    body: dict[str, Any] = {"status": why or well}
+    if now := loop.condition():
+        sentences = {name: " ".join(filter(None, each)) for name, each in now.sentences().items()}
+        body |= {"sentences": sentences, "figures": now.model_dump(mode="json")}
+    return JSONResponse(body, 503 if why else 200)

@@ -97,7 +97,9 @@ def create_app(settings: Settings) -> FastAPI:
         lab=lambda _: loop.look_around(),
     )
     app.include_router(webhook.routes(gate))
-    state = health.Loop(thread.is_alive, lambda: loop.came_around, lambda: loop.leads)
+    state = health.Loop(
+        thread.is_alive, lambda: loop.came_around, lambda: loop.leads, lambda: loop.condition.newest
+    )
     app.include_router(health.routes(store, state))
     shown = look(github.name, host, signs=bool(key), live=True, address=address)
     shown = shown.at(github.name)

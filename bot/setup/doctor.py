@@ -23,7 +23,7 @@ from bot.controller.records_branch import BRANCH, waiting
 from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused, app_manifest
 from bot.model import policy_file
 from bot.model.policy_file import FORM_PATH
-from bot.setup import device_trial, init, write_check
+from bot.setup import condition_check, device_trial, init
 from bot.setup.findings import Finding, Wrong, answering, need, private
 from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Settings, Unset
 from runner.execution.ray_jobs import LOOK
@@ -85,7 +85,7 @@ class Doctor:
             "jobs' store": of.jobs and partial(self.store, of.jobs, "REGATTA_JOBS"),
             "records' branch": self.records_branch,
             "posts": self.posts,
-            "writes": partial(write_check.writes, of.store),
+            **condition_check.checks(of, client),
             "cluster file": of.cluster and partial(self.cluster, of.cluster),
             "Ray": self.ray,
             "Ray's token": self.ray_asks_for_a_token,

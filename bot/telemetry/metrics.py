@@ -54,6 +54,18 @@ DEFERRED = Gauge(
     ["rank"],
     registry=REGISTRY,
 )
+WRITES_LEFT = Gauge(
+    "regatta_writes_left",
+    "Writes to GitHub that the budget allows: of this minute, this hour, and for strangers.",
+    ["part"],
+    registry=REGISTRY,
+)
+ASIDE = Gauge(
+    "regatta_deliveries_skipped", "Deliveries skipped within seven days.", registry=REGISTRY
+)
+FULL_LOOK = Gauge(
+    "regatta_full_look_timestamp_seconds", "Of the last one; 0: unknown.", registry=REGISTRY
+)
 WAITING = Gauge("regatta_threads_waiting", "Threads that are due now or later.", registry=REGISTRY)
 LEADS = Gauge(
     "regatta_leads", "1 where this process leads, 0 where another does.", registry=REGISTRY

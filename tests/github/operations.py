@@ -52,7 +52,7 @@ def reading(github: GitHub, subject: Subject) -> Iterator[Step]:
     yield "my comments", lambda: github.my_comments(issue, "<!-- regatta: sealed -->")
     yield "my checks", lambda: github.my_checks(pull.head, "regatta / plan", "1.check")
     yield "comments since", lambda: list(github.comments_since(since))
-    yield "threads since", lambda: list(github.threads_since(since, state="open"))
+    yield "threads since", lambda: list(github.threads_since(since))
     yield "now", lambda: github.now()
 
 

@@ -213,7 +213,7 @@ def test_a_sweep_finds_comments_threads_and_the_bots_own_words(app: App) -> None
     github.create_comment(1, "done <!-- regatta: x -->")
     found = list(github.comments_since(began))
     assert [(each.author.login, each.changed > each.at, each.bot) for each in found] == [
-        ("grace", True, False), ("ada", False, False), ("regatta-lab[bot]", False, True),
+        ("regatta-lab[bot]", False, True), ("ada", False, False), ("grace", True, False),
     ]  # fmt: skip
     assert {(each.number, each.pull) for each in found} == {(1, False)}
     assert [(each.number, each.pull, each.open) for each in github.threads_since(began)] == [

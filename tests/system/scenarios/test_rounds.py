@@ -123,7 +123,9 @@ def test_a_full_disk_is_seen_in_health_figures_and_words(
     bot = bot_of(lab)
     bot.come_around()
     assert bot.leads
-    loop = health.Loop(lambda: True, lambda: bot.came_around, lambda: bot.leads, lab.monotonic)
+    loop = health.Loop(
+        lambda: True, lambda: bot.came_around, lambda: bot.leads, lambda: None, lab.monotonic
+    )
     stumbles = _stumbles()
     caplog.set_level(logging.CRITICAL)
     with monkeypatch.context() as full:

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bot.controller import condition
 from bot.fake_github import server
 from bot.fake_github.world.webhooks import sign
 from runner.execution.local_ray import free_ports
@@ -114,8 +115,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_a_server_is_healthy_and_ready(served: Served) -> None:
-    assert served.get("/healthz").text == "ok\n"
+    assert served.get("/healthz").json()["status"] == "ok"
     assert served.get("/readyz").status_code == 200
+
+
+def test_a_server_tells_its_condition_where_it_is_asked_for_its_health(served: Served) -> None:
+    until = time.monotonic() + 60
+    while "figures" not in (body := served.get("/healthz").json()):
+        assert time.monotonic() < until, body
+        time.sleep(0.2)
+    assert list(body["sentences"]) == list(condition.FIGURES)
+    assert body["figures"]["left"]["hour"] > 0
+    assert "regatta_deliveries_skipped 0.0" in served.get("/metrics", served.metrics).text
 
 
 def test_figures_are_on_their_own_port_only(served: Served) -> None:
@@ -148,7 +159,7 @@ def test_a_bot_that_was_killed_and_started_again_leads_within_five_seconds(tmp_p
         for _ in range(2):
             with life.serves() as (bot, served):
                 until = time.monotonic() + 5
-                while served.get("/readyz").text.strip() != "leads":
+                while served.get("/readyz").json()["status"] != "leads":
                     assert time.monotonic() < until, served.get("/readyz").text
                     time.sleep(0.1)
                 bot.kill()

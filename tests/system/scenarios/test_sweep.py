@@ -141,7 +141,7 @@ class Listing:
     def comments_since(self, _: datetime) -> list[Any]:
         return []
 
-    def threads_since(self, _: datetime, **__: str) -> list[Any]:
+    def threads_since(self, _: datetime) -> list[Any]:
         return []
 
 
@@ -165,8 +165,8 @@ def opened(number: int) -> tuple[str, Any]:
 
 
 def sweep_once(store: Store, github: Any) -> list[int]:
-    found = catch_up.once(store, github, NOW)
-    return [thread.number for thread in found]
+    sweeper = catch_up.Sweeper(store, github, catch_up.EVERY, StubRay())  # type: ignore[arg-type]
+    return [thread.number for thread in sweeper.look(NOW)]
 
 
 def test_only_deliveries_that_nobody_ever_took_are_fetched(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_only_deliveries_that_nobody_ever_took_are_fetched(tmp_path: Path) -> No
 
 def test_a_sweep_that_breaks_off_is_not_taken_for_done(tmp_path: Path) -> None:
     class Breaking(Listing):
-        def threads_since(self, _: datetime, **__: str) -> list[Any]:
+        def threads_since(self, _: datetime) -> list[Any]:
             raise Later("502")
 
     store = Store(tmp_path)

@@ -28,17 +28,17 @@ def served(store: Store, loop: Loop) -> TestClient:
 
 
 def a_loop(clock: Clock, *, alive: bool = True, leads: bool = True) -> Loop:
-    return Loop(lambda: alive, lambda: 1_000.0, lambda: leads, clock)
+    return Loop(lambda: alive, lambda: 1_000.0, lambda: leads, lambda: None, clock)
 
 
 def test_a_loop_that_comes_around_is_healthy(tmp_path: Path) -> None:
     answer = served(Store(tmp_path), a_loop(Clock())).get("/healthz")
-    assert (answer.status_code, answer.text) == (200, "ok\n")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 def test_a_loop_that_ended_is_not(tmp_path: Path) -> None:
     answer = served(Store(tmp_path), a_loop(Clock(), alive=False)).get("/healthz")
-    assert (answer.status_code, answer.text) == (503, "The loop has ended.\n")
+    assert (answer.status_code, answer.json()) == (503, {"status": "The loop has ended."})
 
 
 def test_a_loop_that_stands_still_for_long_is_not(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_loop_that_stands_still_for_long_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("leads", "word"), [(True, "leads"), (False, "follows")])
 def test_a_bot_is_ready_whether_it_leads_or_not(tmp_path: Path, leads: bool, word: str) -> None:
     answer = served(Store(tmp_path), a_loop(Clock(), leads=leads)).get("/readyz")
-    assert (answer.status_code, answer.text) == (200, f"{word}\n")
+    assert (answer.status_code, answer.json()) == (200, {"status": word})
 
 
 def test_a_bot_without_its_store_is_not_ready(tmp_path: Path) -> None:
