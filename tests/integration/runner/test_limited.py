@@ -88,6 +88,33 @@ def _state(process: int) -> str:
     return Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
 
 
+def test_a_resident_child_serves_call_after_call_until_it_fails() -> None:
+    def process() -> int:
+        return int(call(functions.resident, "own", resident=True))
+
+    first = process()
+    assert process() == first
+    assert call(functions.parent) != first
+    for what, kind in (("spin", "seconds"), ("crash", "signal")):
+        with pytest.raises(Refused) as refused:
+            call(functions.resident, what, limits=Limits(1.0), resident=True)
+        assert refused.value.kind == kind
+        before, first = first, process()
+        assert first != before
+    for what, kind in (("take", "memory"), ("compile", "raised")):
+        with pytest.raises(Refused) as refused:
+            call(functions.resident, what, resident=True)
+        assert refused.value.kind == kind
+        assert process() == first, "it has outlived that"
+
+
+def test_a_server_that_cannot_start_is_a_kind_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited, "_SERVERS", {})
+    with pytest.raises(Refused, match="ended with 1 before the first call") as refused:
+        call(functions.echo, 1, prepare=functions.leave_at_once)
+    assert refused.value.kind == "start"
+
+
 def test_threads_may_call_at_the_same_time() -> None:
     values = list[int]()
     threads = [
