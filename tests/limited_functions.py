@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.lib import process_tree
+from runner.spec.task_items import BadTask
 
 prepared = 0
 
@@ -93,3 +94,7 @@ def resident(what: str) -> int:
         compile_pattern("a{99999999999}")
     {"own": lambda: None, "spin": spin, "crash": crash}[what]()
     return os.getpid()
+
+
+def refuse(words: str) -> None:
+    raise BadTask(words)

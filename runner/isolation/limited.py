@@ -35,6 +35,7 @@ from runner.lib import process_tree
 from runner.lib.paths import LAB
 
 PATIENCE = 20.0  # times a processor's seconds that a resident child may take on a busy machine
+MAX_MESSAGE = 2000  # characters
 LATE = 5.0  # seconds after which a server that does not answer is ended, beyond those of the call
 ENVIRONMENT = {  # no secrets, no threads; the order of sets is always the same
     **{"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": str(LAB), "PYTHONHASHSEED": "0"},
@@ -66,20 +67,23 @@ class Refused(Exception):
 
 
 def call(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | str,
     *arguments: Any,
     limits: Limits = USUAL,
     prepare: Callable[[], object] | None = None,
     lane: str = "",
     resident: bool = False,
+    expected: type[Exception] | None = None,
 ) -> Any:
     """The value of `function(*arguments)`, which has to be JSON, computed in a child. The function
-    is at the top level of a module. `prepare` is called once, in the server, before the first call:
-    to import and to fill caches. Calls in one `lane` wait for each other. A `resident` child serves
-    one function call after call, each with so many seconds of a processor. Raises Refused."""
+    is at the top level of a module, or is `module:name`. `prepare` is called once, in the server,
+    before the first call: to import and to fill caches. Calls in one `lane` wait for each other. A
+    `resident` child serves one function call after call, each with so many seconds of a processor.
+    An `expected` exception of the function is raised here with its message, cut to MAX_MESSAGE.
+    Raises Refused."""
     name = _name(function)
     key = _name(prepare) if prepare else "", name if resident else "", lane
-    body, answer, number = pickle.dumps((name, arguments)), b"", 0
+    body, answer, number = pickle.dumps((name, arguments, expected)), b"", 0
     patience = limits.seconds * (PATIENCE if resident else 1) + LATE
     with _LOCKS[key]:
         try:
@@ -98,6 +102,8 @@ def call(
     kind, value, *trace = json.loads(answer or _ended(number, limits))
     if kind == "value":
         return value
+    if expected and kind == "expected":
+        raise expected(value)
     log.warning("%s is refused: %s %s", name, value, *trace or [""])
     raise Refused(kind, value)
 
@@ -107,8 +113,10 @@ _SERVERS: dict[_Key, "subprocess.Popen[bytes]"] = {}
 _LOCKS: defaultdict[_Key, threading.Lock] = defaultdict(threading.Lock)
 
 
-def _name(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
+def _name(function: Callable[..., Any] | str) -> str:
+    return (
+        function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
+    )
 
 
 def _started(key: _Key) -> "subprocess.Popen[bytes]":
@@ -226,15 +234,17 @@ def _value(body: bytes, limits: Limits) -> bytes:
     with contextlib.suppress(OSError):  # without /proc there is no size to start from
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         _hold(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory)
-    answer = b""
+    answer, expected = b"", None
     try:
-        name, arguments = pickle.loads(body)
+        name, arguments, expected = pickle.loads(body)
         answer = _line("value", pkgutil.resolve_name(name)(*arguments))
     except (MemoryError, SystemError):  # the latter is what the interpreter makes of the former
         pass
     except BaseException as error:  # a stranger's file may raise anything
         first = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
         answer = _line("raised", f"it failed with {first}", traceback.format_exc()[-2000:])
+        if expected and isinstance(error, expected):
+            answer = _line("expected", str(error)[:MAX_MESSAGE])
     _hold(resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS)[1])
     return answer or _too_large(limits)
 

@@ -20,7 +20,9 @@ def render(
     """As `engine.data.chat_template.rendered`. Raises BadTemplate."""
     arguments = template, messages, tools, add_generation_prompt
     try:
-        error, text, spans = limited.call(_render, *arguments, limits=LIMITS, resident=True)
+        text, spans = limited.call(
+            rendered, *arguments, limits=LIMITS, resident=True, expected=BadTemplate
+        )
     except limited.Refused as refused:
         if refused.kind == "seconds":
             raise BadTemplate(
@@ -30,17 +32,4 @@ def render(
         raise BadTemplate(
             f"the chat template cannot be rendered: {refused}; make the template simpler"
         ) from refused
-    if error:
-        raise BadTemplate(error)
     return Rendered(text, [(begin, end) for begin, end in spans])
-
-
-def _render(
-    template: str, messages: list[dict[str, Any]], tools: Any, add_generation_prompt: bool
-) -> tuple[str, str, list[tuple[int, int]]]:
-    """What is wrong, or nothing; the conversation as text."""
-    try:
-        text = rendered(template, messages, tools, add_generation_prompt=add_generation_prompt)
-    except BadTemplate as error:
-        return str(error), "", []
-    return "", *text

@@ -20,21 +20,19 @@ def read(page: bytes, markdown: bool) -> Read:
     """As `page_text.read`. Raises Unreadable also for a page that brings the child down, and
     RuntimeError if a child cannot even begin, which is no page's fault."""
     try:
-        answer = limited.call(_read, page, markdown, limits=LIMITS, resident=True)
+        title, blocks = limited.call(
+            *(page_text.read, page, markdown),
+            limits=LIMITS,
+            prepare=_allow_depth,
+            resident=True,
+            expected=Unreadable,
+        )
     except limited.Refused as refused:
         if refused.kind == "start":
             raise RuntimeError(f"no page can be read: {refused}") from None
         raise Unreadable(FAILED if refused.kind == "raised" else STOPPED) from None
-    if isinstance(answer, str):
-        raise Unreadable(answer)
-    title, blocks = answer
     return Read(title, [Block(*block) for block in blocks])
 
 
-def _read(page: bytes, markdown: bool) -> Read | str:
-    """The page, or why it cannot be read."""
+def _allow_depth() -> None:
     sys.setrecursionlimit(10 * DEPTH)
-    try:
-        return page_text.read(page, markdown)
-    except Unreadable as error:
-        return str(error)

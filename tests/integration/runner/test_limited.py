@@ -12,6 +12,7 @@ import pytest
 
 from runner.isolation import limited
 from runner.isolation.limited import Limits, Refused, call
+from runner.spec.task_items import BadTask
 from tests import limited_functions as functions
 
 
@@ -113,6 +114,18 @@ def test_a_server_that_cannot_start_is_a_kind_of_its_own(monkeypatch: pytest.Mon
     with pytest.raises(Refused, match="ended with 1 before the first call") as refused:
         call(functions.echo, 1, prepare=functions.leave_at_once)
     assert refused.value.kind == "start"
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_an_expected_exception_is_raised_here_with_its_message(resident: bool) -> None:
+    expecting = {"expected": BadTask, "resident": resident}
+    with pytest.raises(BadTask, match=r"^no such task$"):
+        call(functions.refuse, "no such task", **expecting)
+    with pytest.raises(BadTask) as raised:
+        call(functions.refuse, "x" * 9_000, **expecting)
+    assert str(raised.value) == "x" * limited.MAX_MESSAGE
+    with pytest.raises(Refused, match="it failed with BadTask: no such task"):
+        call(functions.refuse, "no such task", resident=resident)
 
 
 def test_threads_may_call_at_the_same_time() -> None:
