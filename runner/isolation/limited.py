@@ -132,7 +132,12 @@ def _started(key: _Key) -> "subprocess.Popen[bytes]":
         start_new_session=True,  # Ctrl-C is the caller's
     )
     _SERVERS[key] = server
-    if not _read(server, START):
+    try:
+        ready = _read(server, START)
+    except Refused:
+        ready = b""
+        server.kill()
+    if not ready:
         words = f"its process ended with {server.wait()} before the first call; its log says why"
         raise Refused("start", words)
     return server
@@ -188,9 +193,7 @@ def _answered(body: bytes, limits: Limits) -> bytes:
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     process_tree.end_descendants(signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    process_tree.bury()
     return answer or _ended(os.WTERMSIG(status), limits)
 
 
