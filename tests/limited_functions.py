@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.lib import process_tree
+from runner.spec.task_items import BadTask
 
 prepared = 0
 
@@ -79,3 +80,21 @@ def leave_exit() -> None:
 def parent() -> list[int]:
     """The server, and its threads."""
     return [os.getppid(), process_tree.process(os.getppid()).threads]
+
+
+def leave_at_once() -> None:
+    sys.exit(1)
+
+
+def resident(what: str) -> int:
+    """The process; or it fails so."""
+    if what == "take":
+        take(300 << 20)
+    if what == "compile":
+        compile_pattern("a{99999999999}")
+    {"own": lambda: None, "spin": spin, "crash": crash}[what]()
+    return os.getpid()
+
+
+def refuse(words: str) -> None:
+    raise BadTask(words)

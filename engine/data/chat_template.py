@@ -177,7 +177,6 @@ def rendered(
     template: str,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Any] | None = None,
-    *,
     add_generation_prompt: bool = False,
 ) -> Rendered:
     """The conversation as text, with the beginning of the assistant's next turn if asked for.

@@ -7,13 +7,14 @@ least `id`, `source` and `licence`. Steps pass on what they do not know."""
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.data.lab_texts import BadText
 
 Document = dict[str, Any]  # "text" is a string
+_Item = TypeVar("_Item")
 SHARD = 64 << 20  # bytes of a file; many processes work on a text of many files
 
 
@@ -51,6 +52,21 @@ def _read(paths: Iterable[Path], columns: list[str] | None) -> Iterator[Document
                     "escapes or leave the document out"
                 )
             yield document
+
+
+def grouped(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], enough: int
+) -> Iterator[list[_Item]]:
+    """Consecutive items in lists, each ended by the item with which its size is `enough`."""
+    group, size = list[_Item](), 0
+    for item in items:
+        group.append(item)
+        size += size_of(item)
+        if size >= enough:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def split_files(text: Path, split: str) -> list[Path]:

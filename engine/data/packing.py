@@ -41,11 +41,6 @@ class Manifest(BaseModel):
     pieces: int = Field(gt=0)
     targets: int = Field(gt=0)
 
-    @property
-    def efficiency(self) -> float:
-        """The fraction of positions that are scored; the rest is padding."""
-        return self.targets / (self.rows * self.seq_len)
-
 
 class Index(NamedTuple):
     """Row i has the pieces ends[i] … ends[i + 1] − 1 (ends[0] = 0)."""

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.data.arrays import FILE, MANIFEST, Array, Folder, little_endian, read
 from engine.data.arrays import WrongTokens as WrongTokens
+from engine.data.documents import grouped
 from engine.data.tokenize import BadTokenizer, Tokenizer, byte_tokenizer
 
 VERSION = 1  # of the format; others are refused
@@ -388,12 +389,4 @@ def _encoded_before(ids: Iterable[np.ndarray]) -> Callable[[Sequence[str]], list
 
 def together(documents: Iterable[str]) -> Iterator[list[str]]:
     """The documents in lists, each large enough for one call of the tokenizer."""
-    texts, size = [], 0
-    for text in documents:
-        texts.append(text)
-        size += len(text) + 1
-        if size > TOGETHER:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
+    return grouped(documents, lambda text: len(text) + 1, TOGETHER + 1)

@@ -1,10 +1,6 @@
 """`regatta label`: asks a language model for the labels that an execution's plan asks for. The
 operator calls it, where the endpoint and its key are; jobs have neither."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -12,11 +8,12 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Console
 
+from engine.data.lab_texts import BadText
 from runner.cli import options
 from runner.cli.ending import FAILED, print_json, remark, stop, stopping
 from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
+from runner.isolation import limited
 from runner.lib import addresses, redact
-from runner.lib.paths import LAB
 from runner.lib.untrusted_files import printable
 from runner.publish.asking import CannotAsk, Endpoint, ask
 from runner.schema import replies
@@ -24,7 +21,8 @@ from runner.schema.record import Execution
 from runner.store import artifacts
 from runner.store.store import Store, StoreError
 
-CHILD = "runner.worker.label_child"
+REQUESTS = "runner.worker.selection.label:requests"  # by name: jobs have it, too
+LIMITS = limited.Limits(seconds=86_400.0, memory=64 << 30, answer=4 << 30)
 KEY = "REGATTA_LABEL_KEY"
 
 Price = Annotated[
@@ -109,19 +107,11 @@ def _requests(store: Store, execution: Execution, name: str) -> list[dict[str, A
         made = artifacts.find(store, steps[text].store, fingerprint)
     if made is None:
         stop(f"{name} labels the output of `{text}`, which is not in the store yet; run it first.")
-    given = {"text": str(Path(made.folder).resolve()), "config": step.config}
-    child = subprocess.run(
-        [sys.executable, "-m", CHILD],
-        input=json.dumps(given).encode(),
-        capture_output=True,
-        cwd=LAB,
-        env={name: value for name, value in os.environ.items() if name != KEY},
-        check=False,
-    )
-    if child.returncode or not child.stdout:
-        why = child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:500]
-        stop(f"{name}: its text could not be read: {printable(why)}", FAILED)
-    lines = [json.loads(line) for line in child.stdout.splitlines()]
-    if error := lines[-1].get("error"):
+    arguments = REQUESTS, Path(made.folder).resolve(), step.config
+    try:
+        lines: list[dict[str, Any]] = limited.call(*arguments, limits=LIMITS, expected=BadText)
+    except BadText as error:
         stop(f"{name}: {error}", FAILED)
+    except limited.Refused as error:
+        stop(f"{name}: its text could not be read: {printable(str(error))}", FAILED)
     return lines

@@ -3,8 +3,9 @@ more than its size says is judged so: a declaration of seven lines can ask for m
 has, and a regular expression can raise anything.
 
 A server, which the first call starts, imports what the function needs and forks for each call, so
-that a call costs milliseconds. It has one thread, so that it may fork whatever threads the caller
-has, and none of the caller's environment or open files. Arguments go there as pickles. A value
+that a call costs milliseconds; a `resident` one computes itself until it fails, so that many small
+calls cost little. It has one thread, so that it may fork whatever threads the caller has, and none
+of the caller's environment or open files. Arguments go there as pickles. A value
 comes back as JSON, so that nothing that a child may have been made to write is run here. The child
 runs the lab's own code only; strangers' code belongs into `runner.isolation.bubblewrap`.
 """
@@ -33,6 +34,8 @@ from typing import Any, NamedTuple, NoReturn
 from runner.lib import process_tree
 from runner.lib.paths import LAB
 
+PATIENCE = 20.0  # times a processor's seconds that a resident child may take on a busy machine
+MAX_MESSAGE = 2000  # characters
 LATE = 5.0  # seconds after which a server that does not answer is ended, beyond those of the call
 ENVIRONMENT = {  # no secrets, no threads; the order of sets is always the same
     **{"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONPATH": str(LAB), "PYTHONHASHSEED": "0"},
@@ -55,7 +58,8 @@ USUAL, START = Limits(), Limits(seconds=120.0)
 
 class Refused(Exception):
     """A call has no value: it took too many `seconds`, too much `memory`, made too long an
-    `answer`, `raised`, or was ended by a `signal`. The message is a clause about it."""
+    `answer`, `raised`, or was ended by a `signal`; or its server does not `start`, which is no
+    fault of the arguments. The message is a clause about it."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -63,44 +67,56 @@ class Refused(Exception):
 
 
 def call(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | str,
     *arguments: Any,
     limits: Limits = USUAL,
     prepare: Callable[[], object] | None = None,
     lane: str = "",
+    resident: bool = False,
+    expected: type[Exception] | None = None,
 ) -> Any:
     """The value of `function(*arguments)`, which has to be JSON, computed in a child. The function
-    is at the top level of a module. `prepare` is called once, in the server, before the first call:
-    to import and to fill caches. Calls in one `lane` wait for each other. Raises Refused."""
-    name, key = _name(function), (_name(prepare) if prepare else "", lane)
-    body, answer = pickle.dumps((name, arguments)), b""
+    is at the top level of a module, or is `module:name`. `prepare` is called once, in the server,
+    before the first call: to import and to fill caches. Calls in one `lane` wait for each other. A
+    `resident` child serves one function call after call, each with so many seconds of a processor.
+    An `expected` exception of the function is raised here with its message, cut to MAX_MESSAGE.
+    Raises Refused."""
+    name = _name(function)
+    key = _name(prepare) if prepare else "", name if resident else "", lane
+    body, answer, number = pickle.dumps((name, arguments, expected)), b"", 0
+    patience = limits.seconds * (PATIENCE if resident else 1) + LATE
     with _LOCKS[key]:
         try:
             server = _SERVERS[key] = _started(key)
             assert server.stdin
             server.stdin.write(json.dumps([*limits, len(body)]).encode() + b"\n" + body)
             server.stdin.flush()
-            answer = _read(server, limits._replace(seconds=limits.seconds + LATE))
+            answer = _read(server, limits._replace(seconds=patience))
         except OSError:
             log.exception("a server of limited calls has ended")
         finally:
             if not answer and (broken := _SERVERS.pop(key, None)):  # also at an interruption
                 broken.kill()  # its child ends with it
                 broken.communicate()
-    kind, value, *trace = json.loads(answer or b'["signal", "what computed it has ended"]')
+                number = -broken.returncode
+    kind, value, *trace = json.loads(answer or _ended(number, limits))
     if kind == "value":
         return value
+    if expected and kind == "expected":
+        raise expected(value)
     log.warning("%s is refused: %s %s", name, value, *trace or [""])
     raise Refused(kind, value)
 
 
-_Key = tuple[str, str]  # what prepares a server, and its lane
+_Key = tuple[str, str, str]  # what prepares a server, the function if it is resident, the lane
 _SERVERS: dict[_Key, "subprocess.Popen[bytes]"] = {}
 _LOCKS: defaultdict[_Key, threading.Lock] = defaultdict(threading.Lock)
 
 
-def _name(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
+def _name(function: Callable[..., Any] | str) -> str:
+    return (
+        function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
+    )
 
 
 def _started(key: _Key) -> "subprocess.Popen[bytes]":
@@ -108,7 +124,7 @@ def _started(key: _Key) -> "subprocess.Popen[bytes]":
     if key in _SERVERS and _SERVERS[key].poll() is None:
         return _SERVERS[key]
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, key[0]],
+        [sys.executable, "-P", "-m", __name__, *key[:2]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=ENVIRONMENT,
@@ -116,8 +132,14 @@ def _started(key: _Key) -> "subprocess.Popen[bytes]":
         start_new_session=True,  # Ctrl-C is the caller's
     )
     _SERVERS[key] = server
-    if not _read(server, START):
-        raise BrokenPipeError
+    try:
+        ready = _read(server, START)
+    except Refused:
+        ready = b""
+        server.kill()
+    if not ready:
+        words = f"its process ended with {server.wait()} before the first call; its log says why"
+        raise Refused("start", words)
     return server
 
 
@@ -141,8 +163,9 @@ def _read(source: "subprocess.Popen[bytes] | int", limits: Limits) -> bytes:
 # ── The server ───────────────────────────────────────────────────────────────────────────────
 
 
-def serve(prepare: str) -> None:
-    """Answer calls until nobody asks any more."""
+def serve(prepare: str, resident: str) -> None:
+    """Answer calls until nobody asks any more, in children if it is not resident."""
+    answer = _value if resident else _answered
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     process_tree.adopt_orphans()
@@ -153,7 +176,7 @@ def serve(prepare: str) -> None:
     answers.write(b"ready\n")
     while line := requests.readline():
         *limits, length = json.loads(line)
-        answers.write(_answered(requests.read(length), Limits(*limits)))
+        answers.write(answer(requests.read(length), Limits(*limits)))
 
 
 def _answered(body: bytes, limits: Limits) -> bytes:
@@ -170,16 +193,18 @@ def _answered(body: bytes, limits: Limits) -> bytes:
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     process_tree.end_descendants(signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    number = signal.Signals(os.WTERMSIG(status) or signal.SIGKILL)
-    ended = {
-        signal.SIGXCPU: _line("seconds", f"it took more than {limits.seconds:g} s"),
-        signal.SIGABRT: _too_large(limits),  # so libraries end without memory
-    }
-    other = _line("signal", f"what computed it was ended by {number.name}")
-    return answer or ended.get(number, other)
+    process_tree.bury()
+    return answer or _ended(os.WTERMSIG(status), limits)
+
+
+def _ended(number: int, limits: Limits) -> bytes:
+    """Why a process that this signal has ended, or none (0), has no answer."""
+    if number == signal.SIGXCPU:
+        return _line("seconds", f"it took more than {limits.seconds:g} s")
+    if number == signal.SIGABRT:  # so libraries end without memory
+        return _too_large(limits)
+    how = f"was ended by {signal.Signals(number).name}" if number > 0 else "has ended"
+    return _line("signal", f"what computed it {how}")
 
 
 def _line(*answer: Any) -> bytes:
@@ -198,28 +223,33 @@ def _compute(body: bytes, limits: Limits, writing: int) -> NoReturn:
         for here, standard in ((null, 0), (null, 1), (null, 2), (writing, 3)):
             os.dup2(here, standard)
         os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        _hold(resource.RLIMIT_CPU, math.ceil(limits.seconds))
-        with contextlib.suppress(OSError):  # without /proc there is no size to start from
-            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-            _hold(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory)
-        answer = _value(body) or _too_large(limits)
-        _hold(resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS)[1])
+        answer = _value(body, limits)
         with os.fdopen(3, "wb") as file:
             file.write(answer)
     finally:
         os._exit(0)
 
 
-def _value(body: bytes) -> bytes:
-    """The answer; empty without memory."""
+def _value(body: bytes, limits: Limits) -> bytes:
+    """The answer, computed within limits."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _hold(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + limits.seconds))
+    with contextlib.suppress(OSError):  # without /proc there is no size to start from
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        _hold(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory)
+    answer, expected = b"", None
     try:
-        name, arguments = pickle.loads(body)
-        return _line("value", pkgutil.resolve_name(name)(*arguments))
+        name, arguments, expected = pickle.loads(body)
+        answer = _line("value", pkgutil.resolve_name(name)(*arguments))
     except (MemoryError, SystemError):  # the latter is what the interpreter makes of the former
-        return b""
+        pass
     except BaseException as error:  # a stranger's file may raise anything
         first = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
-        return _line("raised", f"it failed with {first}", traceback.format_exc()[-2000:])
+        answer = _line("raised", f"it failed with {first}", traceback.format_exc()[-2000:])
+        if expected and isinstance(error, expected):
+            answer = _line("expected", str(error)[:MAX_MESSAGE])
+    _hold(resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS)[1])
+    return answer or _too_large(limits)
 
 
 def _hold(what: int, most: int) -> None:
@@ -228,4 +258,4 @@ def _hold(what: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

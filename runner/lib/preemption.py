@@ -14,7 +14,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+
+from runner.lib.threads import meanwhile
 
 LEFT = 79  # exit code of a process that saved and left
 LOOK_EVERY = 2.0  # seconds between two questions to the metadata server
@@ -58,9 +60,8 @@ def announced() -> bool | None:
 def watched(asked: bool) -> Iterator[None]:
     """If `asked`, send SIGTERM to this process when the metadata server announces its machine's end
     during the `with` body. On a machine without such a server, does nothing."""
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         unheard = 0.0
         while unheard < NOBODY and not over.is_set():
             if said := announced():
@@ -70,15 +71,8 @@ def watched(asked: bool) -> Iterator[None]:
             unheard = -math.inf if said is not None else unheard + 1
             over.wait(LOOK_EVERY)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    if asked:
-        thread.start()
-    try:
+    with meanwhile(watch) if asked else nullcontext():
         yield
-    finally:
-        over.set()
-        if asked:
-            thread.join()
 
 
 def wait_for_the_end(sleep: Callable[[float], object] = time.sleep) -> None:

@@ -147,6 +147,13 @@ def end_descendants(*numbers: signal.Signals, kept: int = 0, but: int = 0) -> No
             _reap(kept)
 
 
+def bury() -> None:
+    """Reap children that have ended; otherwise every later look would find them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _has_children(but: int) -> bool:
     """Whether there is any child besides `but`. Much quicker than a scan of all processes; true if
     the kernel cannot tell."""

@@ -27,25 +27,24 @@ def items(dataset: str, count: int) -> bytes:
             "reasoning-gym is not installed; run `pip install 'regatta[gym]'` where the lab plans"
         )
     try:
-        error, lines = limited.call(_made, dataset, count, limits=LIMITS)
+        lines = limited.call(_made, dataset, count, limits=LIMITS, expected=BadTask)
     except limited.Refused as refused:
         remedy = "take it out" if refused.kind == "raised" else "lower `items`"
-        error = f"reasoning-gym cannot make {count:,} items of it ({refused}); {remedy}"
-    if error:
-        raise BadTask(f"gym/{dataset}: {error}")
+        words = f"reasoning-gym cannot make {count:,} items of it ({refused}); {remedy}"
+        raise BadTask(f"gym/{dataset}: {words}") from refused
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _made(dataset: str, count: int) -> tuple[str, list[str]]:
-    """What is wrong, or nothing; a line for each item."""
+def _made(dataset: str, count: int) -> list[str]:
+    """A line for each item. Raises BadTask."""
     import reasoning_gym  # an extra
     from reasoning_gym.factory import DATASETS
 
     if dataset not in DATASETS:
         words = near(dataset, DATASETS) or "; its documentation lists them"
-        return f"reasoning-gym has no such dataset{words}", []
+        raise BadTask(f"gym/{dataset}: reasoning-gym has no such dataset{words}")
     made: Any = reasoning_gym.create_dataset(dataset, seed=SEED, size=count)
-    return "", [_line(made[number]) for number in range(count)]
+    return [_line(made[number]) for number in range(count)]
 
 
 def _line(item: Any) -> str:

@@ -13,11 +13,12 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.history import run_metrics
+from runner.lib.threads import meanwhile
 from runner.publish import uploads, wandb_lines, wandb_upload
 from runner.publish.wandb_upload import ALSO, KEY, PROJECT, WRITING
 from runner.schema import record
@@ -50,25 +51,17 @@ def keep_uploading(store: Store, stop: threading.Event) -> None:
 @contextmanager
 def streaming(store: Store, execution: str) -> Iterator[None]:
     """Send an execution that runs during the `with` body, if there is a key."""
-    stop = threading.Event()
-    thread = threading.Thread(target=_stream, args=(store, execution, stop), daemon=True)
-    if wandb_upload.wanted():
-        thread.start()
-    try:
+
+    def stream(stop: threading.Event) -> None:
+        try:
+            with Streams(store) as streams:
+                while not stop.wait(uploads.LOOK_EVERY):
+                    streams.look(execution)
+        except Exception as error:  # such as a full disk
+            log.warning("%s is not shown at W&B while it runs: %r", execution, error)
+
+    with meanwhile(stream) if wandb_upload.wanted() else nullcontext():
         yield
-    finally:
-        stop.set()
-        if thread.is_alive():
-            thread.join()
-
-
-def _stream(store: Store, execution: str, stop: threading.Event) -> None:
-    try:
-        with Streams(store) as streams:
-            while not stop.wait(uploads.LOOK_EVERY):
-                streams.look(execution)
-    except Exception as error:  # such as a full disk
-        log.warning("%s is not shown at W&B while it runs: %r", execution, error)
 
 
 class Streams:

@@ -27,6 +27,7 @@ from pydantic import TypeAdapter
 
 from runner.lib import bounds, untrusted_files
 from runner.lib.canonical_json import to_json
+from runner.lib.threads import meanwhile
 from runner.store import digests
 from runner.store.backends import in_words
 from runner.store.store import Remote, StoreError, draft_beside, local
@@ -48,27 +49,22 @@ def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
     if isinstance(where, Path):
         yield
         return
-    copies, over = Copies(where, beside), threading.Event()
+    copies = Copies(where, beside)
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         while not over.wait(LOOK_EVERY):
             try:
                 copies.look()
             except StoreError as error:  # the next look may succeed
                 print(f"a checkpoint was not copied yet: {error}", file=sys.stderr)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
     try:
-        yield
+        with meanwhile(watch):
+            yield
     except BaseException:
-        over.set()
-        thread.join()
         with suppress(StoreError):  # the earlier error says more
             copies.look()
         raise
-    over.set()
-    thread.join()
     copies.look()
 
 

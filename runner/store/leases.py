@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from runner.lib import process_owner
 from runner.lib.canonical_json import to_json
+from runner.lib.threads import meanwhile
 from runner.store.store import Store
 
 STALE_AFTER = 45.0  # seconds without change, by the watcher's own clock
@@ -125,22 +126,16 @@ class AttemptLease:
     @contextmanager
     def beating(self, every: float = BEAT_EVERY) -> Iterator[None]:
         """Write a heartbeat every so many seconds during the `with` body, from a thread."""
-        over = threading.Event()
 
-        def beat() -> None:
+        def beat(over: threading.Event) -> None:
             while not over.wait(every):
                 try:
                     self.beat()
                 except Exception as error:  # such as a full disk; the next one may succeed
                     print(f"heartbeat: {error}", file=sys.stderr)
 
-        thread = threading.Thread(target=beat, daemon=True)
-        thread.start()
-        try:
+        with meanwhile(beat):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     def release(self) -> None:
         """Declare that the attempt will write nothing more."""

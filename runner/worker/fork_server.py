@@ -153,17 +153,10 @@ def serve(surroundings: str) -> None:
             # The last step killed the waiting fork, which was not reaped yet: nothing had started.
             _, status = os.waitpid(_handed(line, None), 0)
         process_tree.end_descendants(signal.SIGKILL, but=waiting.process if waiting else 0)
-        _bury()
+        process_tree.bury()
         print(os.waitstatus_to_exitcode(status), flush=True)
     process_tree.end_descendants(signal.SIGKILL)
-    _bury()
-
-
-def _bury() -> None:
-    """Reap what the step left behind; otherwise every later check would find it."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    process_tree.bury()
 
 
 class _Fork(NamedTuple):

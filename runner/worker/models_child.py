@@ -91,12 +91,12 @@ def _chat(asked: Mapping[str, Any]) -> None:
             ask = _asker(asked["own"], place)
         this = ask.models[""] if ask else trained.planned(folder)
         tokenizer = exchange.tokenizer_of(folder, _folder(asked["stores"]))
-        with chat.of(folder) as talk:
-            _say(ready=True, context=int(this.config["seq_len"]), chats=talk is not None)
-            messages = list[dict[str, str]]()
-            for line in sys.stdin:
-                question = json.loads(line)
-                _say(**_answer(question, asked, this, folder, tokenizer, ask, talk, messages))
+        talk = chat.of(folder)
+        _say(ready=True, context=int(this.config["seq_len"]), chats=talk is not None)
+        messages = list[dict[str, str]]()
+        for line in sys.stdin:
+            question = json.loads(line)
+            _say(**_answer(question, asked, this, folder, tokenizer, ask, talk, messages))
 
 
 def _asker(own: Mapping[str, Any], place: str) -> Asker:

@@ -1,5 +1,6 @@
 """Charts of training curves: of a run, of an execution, and of any runs together."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -81,7 +82,7 @@ def of_execution(entry: Entry) -> Chart:
         title="Training loss",
         words=f"Training loss of each arm over tokens seen: {ends}.",
         spec=_spec("seeds", "means", legend=4),
-        data={"seeds": _columns(seeds, most), "means": _columns(means, most)},
+        data={"seeds": columns_of(seeds, "loss", most), "means": columns_of(means, "loss", most)},
         script=f"executions/{entry.execution.id}/loss.js",
         table="seeds",
         columns={"run": "Run", "tokens": "Tokens seen", "loss": LOSS},
@@ -140,13 +141,14 @@ def _ends(run: record.Run) -> str:
     return f"from {begin:.4g} at step {first:,} to {end:.4g} at step {last:,}"
 
 
-def _columns(curves: Sequence[charts.Curve], most: int) -> Columns:
+def columns_of(curves: Sequence[charts.Curve], score: str, most: int = sys.maxsize) -> Columns:
+    """The points of curves, at most so many of each."""
     return columns(
         {
             "arm": curve.arm,
             "run": run_name(curve.arm, curve.seed),
             "tokens": round(curve.tokens[at]),
-            "loss": round(curve.loss[at], 5),
+            score: round(curve.loss[at], 5),
         }
         for curve in curves
         for at in kept(curve.loss, most)
@@ -194,14 +196,11 @@ def _spec(thin: str, bold: str, *, legend: int | None) -> Mapping[str, Any]:
         opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)),
         tooltip=tips,
     )
-    layers = alt.layer(
+    return layered(
         faint.encode(x=x, y=y, color=colour, detail="run:N"),
         strong.encode(x=x, y=smooth, color=colour),
         points.add_params(near),
-        height=HEIGHT,
-        width="container",
     )
-    return plain(layers)
 
 
 # How names stand beside points; the page decides which have room, and which are `turned`.
@@ -212,6 +211,11 @@ NAMES: Mapping[str, Any] = {
     "limit": 110,
     "color": alt.expr("ink"),
 }
+
+
+def layered(*layers: Any, height: Any = HEIGHT) -> Mapping[str, Any]:
+    """Layers as one chart, as wide as its page has room."""
+    return plain(alt.layer(*layers, height=height, width="container"))
 
 
 def plain(chart: Any) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import altair as alt
 from bot.site.base import drawn
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.charts.curves import NAMES, plain
+from bot.site.charts.curves import NAMES, layered
 from bot.site.facts.frontier import Point
 from runner.schema import metrics
 from runner.schema.metrics import BPB
@@ -159,4 +159,4 @@ def frontier_spec(
     )
     names = of_edge.mark_text(**NAMES, baseline="top", dy=4).encode(text="name:N")
     layers = [spread, edge, dots, names] if edged else [spread, dots]
-    return plain(alt.layer(*layers, height=height, width="container"))
+    return layered(*layers, height=height)

@@ -11,7 +11,7 @@ import altair as alt
 from bot.site.base import drawn
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.charts.curves import NAMES, plain
+from bot.site.charts.curves import NAMES, layered
 
 DRAWN = 1000  # rows without a script; the best are enough
 
@@ -119,4 +119,4 @@ def _spec(title: str, height: int, has_records: bool) -> Mapping[str, Any]:
     line = records.mark_line(interpolate="step-after", strokeWidth=2, color=alt.expr("second"))
     names = records.mark_text(**NAMES, baseline="bottom", dy=-3).encode(text="name:N")
     layers = [rows, line, names] if has_records else [rows]
-    return plain(alt.layer(*layers, height=height, width="container"))
+    return layered(*layers, height=height)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.charts.curves import HEIGHT, plain
+from bot.site.charts.curves import layered
 from bot.site.facts.entries import Entry
 from runner.analysis import ablation, isoflop
 from runner.analysis.ablation import AXES, Board
@@ -92,22 +92,19 @@ def _speedups() -> Mapping[str, Any]:
     colour = alt.Color("axis:N").title(None).legend(orient="top")
     tips = ["part:N", "axis:N", alt.Tooltip("speedup:Q", format=".3g"), "outcome:N"]
     one = alt.Chart(alt.NamedData("speedups")).mark_rule(strokeDash=[4, 4])
-    return plain(
-        alt.layer(
-            one.encode(x=alt.datum(1)),
-            base.mark_rule(strokeWidth=2).encode(
-                x=alt.X("low:Q").title(SPEEDUP).scale(type="log", nice=False, padding=12),
-                x2="high:Q",
-                y=y,
-                yOffset=offset,
-                color=colour,
-            ),
-            base.mark_point(filled=True, size=60, opacity=1).encode(
-                x=x, y=y, yOffset=offset, color=colour, tooltip=tips
-            ),
-            height={"step": 18},
-            width="container",
-        )
+    return layered(
+        one.encode(x=alt.datum(1)),
+        base.mark_rule(strokeWidth=2).encode(
+            x=alt.X("low:Q").title(SPEEDUP).scale(type="log", nice=False, padding=12),
+            x2="high:Q",
+            y=y,
+            yOffset=offset,
+            color=colour,
+        ),
+        base.mark_point(filled=True, size=60, opacity=1).encode(
+            x=x, y=y, yOffset=offset, color=colour, tooltip=tips
+        ),
+        height={"step": 18},
     )
 
 
@@ -176,16 +173,12 @@ def _parabolas() -> Mapping[str, Any]:
     colour = alt.Color("budget:N").title("FLOPs").sort(None).legend(orient="top")
     points, lines, best = (alt.Chart(alt.NamedData(name)) for name in ("points", "lines", "best"))
     tips = ["budget:N", "size:N", alt.Tooltip("tokens:Q", format=","), alt.Tooltip("bpb:Q")]
-    return plain(
-        alt.layer(
-            lines.mark_line(strokeWidth=1.75).encode(x=x, y=y, color=colour),
-            points.mark_point(filled=True, size=50, opacity=1).encode(
-                x=x, y=y, color=colour, tooltip=tips
-            ),
-            best.mark_point(shape="cross", size=120, strokeWidth=2).encode(
-                x=x, y=y, color=colour, tooltip=["budget:N", alt.Tooltip("tokens:Q", format=".3g")]
-            ),
-            height=HEIGHT,
-            width="container",
-        )
+    return layered(
+        lines.mark_line(strokeWidth=1.75).encode(x=x, y=y, color=colour),
+        points.mark_point(filled=True, size=50, opacity=1).encode(
+            x=x, y=y, color=colour, tooltip=tips
+        ),
+        best.mark_point(shape="cross", size=120, strokeWidth=2).encode(
+            x=x, y=y, color=colour, tooltip=["budget:N", alt.Tooltip("tokens:Q", format=".3g")]
+        ),
     )

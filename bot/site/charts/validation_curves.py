@@ -1,14 +1,14 @@
 """Charts of validation curves: the scores of a run's snapshots, of a run and of an execution."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import altair as alt
 
-from bot.site.base.chart import Chart, Columns, columns, rounded
+from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.charts.curves import CHOICES, HEIGHT, of_arms, page_of, plain, sizes_at
+from bot.site.charts.curves import CHOICES, columns_of, layered, of_arms, page_of, sizes_at
 from bot.site.facts.entries import Entry
 from runner.analysis.score_table import around
 from runner.publish import charts
@@ -76,7 +76,7 @@ def of_execution(entry: Entry) -> Chart:
         title=TITLE,
         words=f"{BPB} of each arm over tokens seen: {ends}.",
         spec=_of_execution(),
-        data={"seeds": _columns(seeds), "means": _columns(means)},
+        data={"seeds": columns_of(seeds, "bpb"), "means": columns_of(means, "bpb")},
         script=f"executions/{entry.execution.id}/validation.js",
         table="seeds",
         columns={"run": "Run", "tokens": CHOICES["tokens"], "bpb": BPB},
@@ -88,19 +88,6 @@ def of_execution(entry: Entry) -> Chart:
 
 def _drawing(*marks: Mark) -> Drawing:
     return Drawing(Axis(CHOICES["tokens"]), Axis(BPB), marks)
-
-
-def _columns(curves: Sequence[charts.Curve]) -> Columns:
-    return columns(
-        {
-            "arm": curve.arm,
-            "run": run_name(curve.arm, curve.seed),
-            "tokens": round(tokens),
-            "bpb": round(bpb, 5),
-        }
-        for curve in curves
-        for tokens, bpb in zip(curve.tokens, curve.loss, strict=True)
-    )
 
 
 # ── In Vega-Lite ─────────────────────────────────────────────────────────────────────────────
@@ -123,18 +110,14 @@ def _of_run() -> Mapping[str, Any]:
         alt.Tooltip("error:Q", format=".4f", title="standard error"),
     ]
     first = alt.expr("first")
-    return plain(
-        alt.layer(
-            base.mark_rule(opacity=0.5, color=first).encode(
-                x=x, y=alt.Y("low:Q").scale(zero=False).title(BPB), y2="high:Q"
-            ),
-            base.mark_line(strokeWidth=1.75, color=first).encode(x=x, y=y),
-            base.mark_point(filled=True, size=50, opacity=1, color=first).encode(
-                x=x, y=y, tooltip=tips
-            ),
-            height=HEIGHT,
-            width="container",
-        )
+    return layered(
+        base.mark_rule(opacity=0.5, color=first).encode(
+            x=x, y=alt.Y("low:Q").scale(zero=False).title(BPB), y2="high:Q"
+        ),
+        base.mark_line(strokeWidth=1.75, color=first).encode(x=x, y=y),
+        base.mark_point(filled=True, size=50, opacity=1, color=first).encode(
+            x=x, y=y, tooltip=tips
+        ),
     )
 
 
@@ -151,16 +134,10 @@ def _of_execution() -> Mapping[str, Any]:
         alt.Tooltip("bpb:Q", format=".4f", title="mean bits per byte"),
     ]
     seeds, means = (alt.Chart(alt.NamedData(name)) for name in ("seeds", "means"))
-    return plain(
-        alt.layer(
-            seeds.mark_line(strokeWidth=1, opacity=0.35).encode(
-                x=x, y=y, color=colour, detail="run:N"
-            ),
-            means.mark_line(strokeWidth=2.25).encode(x=x, y=y, color=colour),
-            means.mark_point(filled=True, size=50, opacity=1).encode(
-                x=x, y=y, color=colour, tooltip=tips
-            ),
-            height=HEIGHT,
-            width="container",
-        )
+    return layered(
+        seeds.mark_line(strokeWidth=1, opacity=0.35).encode(x=x, y=y, color=colour, detail="run:N"),
+        means.mark_line(strokeWidth=2.25).encode(x=x, y=y, color=colour),
+        means.mark_point(filled=True, size=50, opacity=1).encode(
+            x=x, y=y, color=colour, tooltip=tips
+        ),
     )

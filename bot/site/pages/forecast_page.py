@@ -10,7 +10,7 @@ from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import SHOWN, Rows
-from bot.site.charts.curves import plain
+from bot.site.charts.curves import layered
 from bot.site.facts import forecasts, people, sealed
 from bot.site.facts.lab import Lab
 from bot.site.pages.templating import Look
@@ -120,8 +120,7 @@ def _reliability_spec() -> Mapping[str, Any]:
             alt.Tooltip("n:Q", title="predictions"),
         ],
     )
-    layers = alt.layer(perfect.encode(x=x, y=y), spread, dots, height=300, width="container")
-    return plain(layers)
+    return layered(perfect.encode(x=x, y=y), spread, dots, height=300)
 
 
 def _forecast(forecast: forecasts.Forecast) -> dict[str, Any]:

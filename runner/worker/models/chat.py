@@ -1,8 +1,8 @@
 """The chat template of a model: a file in the output of the step that made it. `import` has it from
 the folder that it reads, and `train` from the conversations that it trains on."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ MAX_TEMPLATE = 1 << 20  # bytes
 class Chat:
     """Writes what a model continues, and knows what ends its answers."""
 
-    def __init__(self, template: str, render: template_child.Renderer) -> None:
-        self.template, self._render = template, render
-        self.end = end_of_turn(render)  # None: only the end of a document does
+    def __init__(self, template: str) -> None:
+        self.template, self._render = template, partial(template_child.render, template)
+        self.end = end_of_turn(self._render)  # None: only the end of a document does
 
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The conversation up to the beginning of the assistant's answer. Raises BadTemplate."""
@@ -35,16 +35,11 @@ def template_of(folder: Path) -> str | None:
         raise BadTemplate(f"{FILE} cannot be read: {error}; write it again") from error
 
 
-@contextmanager
-def of(folder: Path) -> Iterator[Chat | None]:
+def of(folder: Path) -> Chat | None:
     """How one talks to the model in a folder; None if it has no chat template. Raises
     BadTemplate."""
     template = template_of(folder)
-    if template is None:
-        yield None
-        return
-    with template_child.renderer(template) as render:
-        yield Chat(template, render)
+    return None if template is None else Chat(template)
 
 
 def learned(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> str | None:

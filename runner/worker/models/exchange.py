@@ -70,8 +70,8 @@ def export_one(
         )
     model = trained.model_of(this, {})
     params = trained.params_of(folder, model)
-    with chat.of(folder) as talk:
-        template, end = (talk.template, talk.end) if talk else (None, None)
+    talk = chat.of(folder)
+    template, end = (talk.template, talk.end) if talk else (None, None)
     export(
         *(target, model, params, tokenizer),
         chat_template=template,

@@ -90,13 +90,12 @@ def _chats(config: Mapping[str, Any], tokenizer: Tokenizer, label: str, folder: 
     """The conversations as the model's chat template writes them. Raises BadTemplate."""
     if not config.get("chats"):
         return []
-    with chat.of(folder) as talk:
-        if talk is None:
-            raise BadTemplate(
-                f"the model {label} has no chat template, so it answers no `chats`; name one that "
-                "was trained on conversations, or write `prompts`"
-            )
-        texts = [talk.prompt(messages) for messages in config["chats"]]
+    if (talk := chat.of(folder)) is None:
+        raise BadTemplate(
+            f"the model {label} has no chat template, so it answers no `chats`; name one that was "
+            "trained on conversations, or write `prompts`"
+        )
+    texts = [talk.prompt(messages) for messages in config["chats"]]
     stops = [*config["stop"], *([talk.end] if talk.end else [])]
     return [Text(text, tokenizer.encode_with_places(text)[0], stops) for text in texts]
 

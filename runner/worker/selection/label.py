@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.data.documents import Document, as_line, whole_documents
+from engine.data.lab_texts import BadText
 from runner.lib.own_code_errors import BadOwnCode, blamed
 from runner.schema import replies
 from runner.spec.step_types import KEPT
@@ -122,6 +123,15 @@ def sample(text: Path, count: int, seed: int) -> Iterator[tuple[str, Document]]:
             for found, mark in zip(_identified(*one), part.tolist(), strict=True):
                 if mark:
                     yield found
+
+
+def requests(text: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What `regatta label` sends for the text in a folder. Raises BadText."""
+    documents = sample(text, config["documents"], config["seed"])
+    try:
+        return [replies.request(config["ask"], document["text"]) for _, document in documents]
+    except OSError as error:
+        raise BadText(" ".join(str(error).split())) from error
 
 
 def _identified(name: str, path: Path) -> Iterator[tuple[str, Document]]:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.data.documents import grouped
+
 MAX_CHARACTERS = 1 << 18  # of a document; the rest is not read
 BATCH = 1 << 18  # bytes of documents that are hashed at a time, except for a single one
 
@@ -80,13 +82,4 @@ def ngrams(texts: Sequence[str], most: int, buckets: int) -> Ngrams:
 
 def batches(texts: Iterable[str]) -> Iterator[list[str]]:
     """The texts in lists of some BATCH bytes."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    return grouped(texts, len, BATCH)

@@ -25,8 +25,6 @@ from runner.worker.texts.filter_and_join import link_shards, write_text
 from runner.worker.texts.reports import Tally, finish
 from runner.worker.texts.shards import SPLITS, of_split, shards
 
-Marks = dict[str, np.ndarray]  # {shard: whether each of its documents is kept}
-
 
 def select(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
     """Keep documents, in order; each shard gives a shard. Raises BadText and BadAttributes."""

@@ -37,16 +37,14 @@ def make(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> No
     template = with_tokens(TEMPLATES.get(config["template"], config["template"]), special)
     (out / FILE).write_text(template, encoding="utf-8")
     counts, before = dict[str, dict[str, int]](), 0
-    with template_child.renderer(template) as render:
-        for split in SPLITS:
-            lines, source = _lines(config, inputs, split)
-            first = 1 if KEPT not in inputs else before + 1
-            before += len(lines.splitlines())
-            counts[split] = dict.fromkeys(("conversations", "dropped", "cut", "cut_in_a_turn"), 0)
-            rows = list(
-                _rows(conversations(lines, source, first), config, tokenizer, render, counts[split])
-            )
-            _write(out / split, rows, tokenizer, config["labels"], counts[split], source)
+    for split in SPLITS:
+        lines, source = _lines(config, inputs, split)
+        first = 1 if KEPT not in inputs else before + 1
+        before += len(lines.splitlines())
+        counts[split] = dict.fromkeys(("conversations", "dropped", "cut", "cut_in_a_turn"), 0)
+        given = conversations(lines, source, first)
+        rows = list(_rows(given, config, tokenizer, template, counts[split]))
+        _write(out / split, rows, tokenizer, config["labels"], counts[split], source)
     (out / COUNTS).write_text(json.dumps(counts, indent=1) + "\n")
     print(json.dumps(counts), flush=True)
 
@@ -67,7 +65,7 @@ def _rows(
     given: Iterator[Conversation],
     config: Mapping[str, Any],
     tokenizer: Tokenizer,
-    render: template_child.Renderer,
+    template: str,
     counts: dict[str, int],
 ) -> Iterator[Row]:
     """The conversations that are kept; the others are counted."""
@@ -75,7 +73,7 @@ def _rows(
     for one in given:
         counts["conversations"] += 1
         try:
-            said = render(one.messages, one.tools)
+            said = template_child.render(template, one.messages, one.tools)
         except BadTemplate as error:
             raise BadTemplate(f"{one.where}: {error}") from error
         text = said.text

@@ -38,13 +38,10 @@ def extract_shards(
 ) -> None:
     """The same for the input `shards`, {name: file}."""
     tally = reports.Tally()
-    with (
-        page_reader.opened(config["to"] == "markdown") as reader,
-        (out / UNREADABLE).open("wb") as aside,
-    ):
+    with (out / UNREADABLE).open("wb") as aside:
         for name, path in inputs["shards"].items():
             with tempfile.TemporaryFile(dir=out) as answers:
-                repeated = _read(path, reader, answers, config["boilerplate"])
+                repeated = _read(path, answers, config["to"] == "markdown", config["boilerplate"])
                 answers.seek(0)
                 write_text(out, name, _texts(path, answers, repeated, aside, tally))
     tally.write_sums(out)
@@ -65,9 +62,7 @@ def join(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
     check_left(inputs["text"], out, f"can be read; {UNREADABLE} and {REPORT} say why")
 
 
-def _read(
-    path: Path, reader: page_reader.Reader, answers: BinaryIO, share: float | None
-) -> set[Edge]:
+def _read(path: Path, answers: BinaryIO, markdown: bool, share: float | None) -> set[Edge]:
     """Read the pages of a shard. Writes a line for each: its title and blocks, or why there are
     none. Returns the texts that at least this share of a source's pages has at an edge."""
     edges: Counter[Edge] = Counter()
@@ -76,7 +71,7 @@ def _read(
     for document in whole_documents(path):
         answer: object
         try:
-            answer = found = _page(document["text"].encode(), reader)
+            answer = found = _page(document["text"].encode(), markdown)
             source = reports.source_of(document)
             if (whole := _edge(source, Block(joined(found.blocks)))) not in seen:
                 seen.add(whole)
@@ -92,10 +87,10 @@ def _read(
     return {edge for edge, count in edges.items() if count >= least[edge[0]]}
 
 
-def _page(page: bytes, reader: page_reader.Reader) -> Read:
+def _page(page: bytes, markdown: bool) -> Read:
     if len(page) > BYTES:
         raise Unreadable(f"larger than {BYTES >> 20} MiB")
-    return reader(page)
+    return page_reader.read(page, markdown)
 
 
 def _texts(

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.data.documents import split_files
+from engine.data.documents import grouped, split_files
 from runner.lib import bounds, untrusted_files
 from runner.schema.corpora import FILES_OF, MAX_LIST
 from runner.store import digests
@@ -37,16 +37,7 @@ def corpus_files(folder: Path) -> dict[str, Path]:
 
 def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
     """The shards for each process: consecutive ones, until they reach TOGETHER bytes."""
-    group: dict[str, Path] = {}
-    size = 0
-    for name, path in shards.items():
-        group[name] = path
-        size += path.stat().st_size
-        if size >= TOGETHER:
-            yield group
-            group, size = {}, 0
-    if group:
-        yield group
+    return map(dict, grouped(shards.items(), lambda shard: shard[1].stat().st_size, TOGETHER))
 
 
 def of_split(split: str, name: str) -> bool:

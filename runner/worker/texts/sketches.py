@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.data import shingles
-from engine.data.documents import Document, as_line, whole_documents
+from engine.data.documents import Document, as_line, grouped, whole_documents
 from engine.data.shingles import BANDS
 from runner.worker.texts import reports
 from runner.worker.texts.attributes import identity
@@ -53,7 +53,7 @@ def sketch(name: str, path: Path, out: Path, numbers: Numbers | None, *, banded:
     endings = ("jsonl", "table", "words", "bands", "ids")
     with contextlib.ExitStack() as stack:
         files = {x: stack.enter_context((out / f"{name}.{x}").open("wb")) for x in endings}
-        for batch in _batches(whole_documents(path)):
+        for batch in grouped(whole_documents(path), _size, TOGETHER):
             normals = [shingles.normalised(document["text"]) for document in batch]
             found, counts = (numbers or _none)(normals)
             known = [
@@ -83,16 +83,8 @@ def _none(normals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return np.empty(0, np.uint32), np.zeros(len(normals), np.int64)
 
 
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    batch, size = list[Document](), 0
-    for document in documents:
-        batch.append(document)
-        size += 100 + len(document["text"])
-        if size >= TOGETHER:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _size(document: Document) -> int:
+    return 100 + len(document["text"])
 
 
 def _bands(words: np.ndarray, counts: np.ndarray) -> np.ndarray:

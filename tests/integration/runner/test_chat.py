@@ -187,9 +187,9 @@ def both_answers(
     (source / FILE).write_text(with_tokens(TEMPLATES.get(name, OWN), special))
     plain = {"dtype": "float32", "licence": None, "about": {}}
     exchange.export_one(plain, "", source, tokenizer, {}, to)
-    with chat.of(source) as talk:
-        assert talk
-        ids, _ = tokenizer.encode_with_places(talk.prompt(CHAT))
+    talk = chat.of(source)
+    assert talk
+    ids, _ = tokenizer.encode_with_places(talk.prompt(CHAT))
     prompt = Prompt(ids.astype(np.int32), 0, 0)
     params = trained.params_of(source, decoder)
     [made] = generate(decoder, params, [prompt], 40, Sampling(temperature=0))

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.data.documents import whole_documents
-from runner.isolation import bubblewrap
+from runner.isolation import bubblewrap, limited
 from runner.planning import planner
 from runner.store import digests
 from runner.store.store import Store
@@ -34,42 +36,45 @@ DECLARED = f"""{HEAD}steps:
 """
 
 
-def test_a_page_that_takes_a_parser_too_long_is_unreadable_and_the_next_one_is_read() -> None:
-    with page_reader.opened(markdown=True, seconds=0.3) as reader:
-        assert reader(b"<h1>one").blocks[0].text == "# one"
-        with pytest.raises(Unreadable, match="more than 20 seconds of a processor or 3 GiB"):
-            reader(SLOW)
-        with pytest.raises(Unreadable, match="no text"):
-            reader(b"")
-        assert reader("<p>zwölf".encode()).blocks[0].text == "zwölf"
+def test_a_page_that_takes_a_parser_too_long_is_unreadable_and_the_next_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = page_reader.LIMITS._replace(seconds=1.0)
+    monkeypatch.setattr(page_reader, "LIMITS", limits)
+    assert page_reader.read(b"<h1>one", markdown=True).blocks[0].text == "# one"
+    with pytest.raises(Unreadable, match="more than 20 seconds of a processor or 3 GiB"):
+        page_reader.read(SLOW, markdown=True)
+    with pytest.raises(Unreadable, match="no text"):
+        page_reader.read(b"", markdown=True)
+    assert page_reader.read("<p>zwölf".encode(), markdown=True).blocks[0].text == "zwölf"
 
 
 def test_a_page_that_ends_its_reader_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    start = page_reader.subprocess.Popen
+    servers = dict[object, Any]()
+    monkeypatch.setattr(limited, "_SERVERS", servers)
+    assert page_reader.read(b"one", markdown=False).blocks[0].text == "one"
+    [first] = servers.values()
+    stop = page_reader.limited.pickle.dumps
 
-    def noting(*given: object, **more: object) -> object:
-        process = start(*given, **more)  # type: ignore[call-overload]
-        made.append(process.pid)
-        return process
+    def stopping(body: object) -> bytes:
+        os.kill(first.pid, signal.SIGSTOP)  # it runs, and ends at this page
+        threading.Timer(0.3, os.kill, (first.pid, signal.SIGKILL)).start()
+        return stop(body)
 
-    monkeypatch.setattr(page_reader.subprocess, "Popen", noting)
-    with page_reader.opened(markdown=False) as reader:
-        reader(b"one")
-        os.kill(made[0], signal.SIGKILL)
+    with monkeypatch.context() as patched:
+        patched.setattr(limited.pickle, "dumps", stopping)
         with pytest.raises(Unreadable):
-            reader(b"two")
-        assert reader(b"three").blocks[0].text == "three"
-    assert len(made) == 2
+            page_reader.read(b"two", markdown=False)
+    assert page_reader.read(b"three", markdown=False).blocks[0].text == "three"
+    [second] = servers.values()
+    assert second.pid != first.pid
 
 
 def test_a_reader_that_cannot_begin_is_no_fault_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_reader.sys, "executable", "/usr/bin/false")
-    with (
-        page_reader.opened(markdown=False) as reader,
-        pytest.raises(RuntimeError, match="ended with 1 before its first page"),
-    ):
-        reader(b"<p>Text.")
+    monkeypatch.setattr(limited, "_SERVERS", {})
+    monkeypatch.setattr(limited.sys, "executable", "/usr/bin/false")
+    with pytest.raises(RuntimeError, match="ended with 1 before the first call"):
+        page_reader.read(b"<p>Text.", markdown=False)
 
 
 def test_an_experiment_extracts_pages_to_the_same_bytes_in_one_process_several_or_a_box(

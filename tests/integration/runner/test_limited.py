@@ -12,6 +12,7 @@ import pytest
 
 from runner.isolation import limited
 from runner.isolation.limited import Limits, Refused, call
+from runner.spec.task_items import BadTask
 from tests import limited_functions as functions
 
 
@@ -86,6 +87,45 @@ def test_a_server_that_is_killed_is_followed_by_another() -> None:
 
 def _state(process: int) -> str:
     return Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+
+
+def test_a_resident_child_serves_call_after_call_until_it_fails() -> None:
+    def process() -> int:
+        return int(call(functions.resident, "own", resident=True))
+
+    first = process()
+    assert process() == first
+    assert call(functions.parent) != first
+    for what, kind in (("spin", "seconds"), ("crash", "signal")):
+        with pytest.raises(Refused) as refused:
+            call(functions.resident, what, limits=Limits(1.0), resident=True)
+        assert refused.value.kind == kind
+        before, first = first, process()
+        assert first != before
+    for what, kind in (("take", "memory"), ("compile", "raised")):
+        with pytest.raises(Refused) as refused:
+            call(functions.resident, what, resident=True)
+        assert refused.value.kind == kind
+        assert process() == first, "it has outlived that"
+
+
+def test_a_server_that_cannot_start_is_a_kind_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited, "_SERVERS", {})
+    with pytest.raises(Refused, match="ended with 1 before the first call") as refused:
+        call(functions.echo, 1, prepare=functions.leave_at_once)
+    assert refused.value.kind == "start"
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_an_expected_exception_is_raised_here_with_its_message(resident: bool) -> None:
+    expecting = {"expected": BadTask, "resident": resident}
+    with pytest.raises(BadTask, match=r"^no such task$"):
+        call(functions.refuse, "no such task", **expecting)
+    with pytest.raises(BadTask) as raised:
+        call(functions.refuse, "x" * 9_000, **expecting)
+    assert str(raised.value) == "x" * limited.MAX_MESSAGE
+    with pytest.raises(Refused, match="it failed with BadTask: no such task"):
+        call(functions.refuse, "no such task", resident=resident)
 
 
 def test_threads_may_call_at_the_same_time() -> None:

@@ -1,9 +1,6 @@
 """The step `extract`: what it writes of pages, and what it does with those that cannot be read."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +22,7 @@ LAST = "<p>Updated in May</p>"
 
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def opened(markdown: bool) -> Iterator[page_reader.Reader]:
-        yield partial(read, markdown=markdown)
-
-    monkeypatch.setattr(page_reader, "opened", opened)
+    monkeypatch.setattr(page_reader, "read", read)
 
 
 def pages(folder: Path, **of: list[dict[str, Any]]) -> Path:
