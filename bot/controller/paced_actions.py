@@ -45,7 +45,7 @@ class PacedActions:
         self._told_at = float("-inf")
         self.added = False  # whether a record was added
         self.deferred: dict[str, int] = {}  # writes that wait for room, by rank
-        github.on_write = self._wrote
+        github.on_write, github.gives_way = self._wrote, is_outranked
 
     def load(self) -> None:
         """Count what was written lately, by whichever process."""
@@ -106,7 +106,8 @@ class PacedActions:
             if key and not isinstance(action, Say | Check):
                 postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
             if isinstance(error, RefusedForNow) or isinstance(action, Picture):
-                log.warning("%s has to wait, and nothing else for it: %s", key, error)
+                level = logging.WARNING if error.wait else logging.INFO
+                log.log(level, "%s has to wait, and nothing else for it: %s", key, error)
                 return False
             raise
         if key:

@@ -49,6 +49,7 @@ class ThreadQueue:
     def take(self) -> ThreadId | None:
         """The thread whose turn it is; None if none is due."""
         self._look_through()
+        self._is_first = False
         self._turns += 1
         with self.changed:
             now = self._monotonic()

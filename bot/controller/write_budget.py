@@ -99,6 +99,8 @@ class PutOff:
 
     def put(self, of: Hashable, key: Key, wait: timedelta, now: float) -> float:
         """Postpone `key` of a thread for at least `wait`. Returns the seconds."""
+        if not wait:  # another thread comes first
+            return 0.0
         _, before = self._until.get((of, key), (0.0, 0.0))
         seconds = max(wait.total_seconds(), min(2 * before, LONGEST_RETRY.total_seconds()))
         self._until[of, key] = (now + seconds, seconds)

@@ -2,16 +2,20 @@
 never by force, so that existing commits stay."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 from github.ContentFile import ContentFile
 from github.GithubObject import NotSet, Opt
 
-from bot.github.answers import Gone
+from bot.github.answers import Gone, Later
 from bot.github.lists import Lists
+
+MAX_OBJECTS = 20  # of git's, that are remembered after they were created
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,13 @@ class Branches(Lists):
             for path, text in files.items()
         ]
         asked: dict[str, Any] = {"tree": entries} | ({"base_tree": tree} if tree else {})
-        return str(self._write("add_files", "POST", "/git/trees", asked)["sha"])
+        return self._object("add_files", "/git/trees", asked)
 
     def commit(self, message: str, tree: str, parents: Sequence[str]) -> str:
         """Create a commit, on no branch yet. GitHub sets author and time, and signs an App's
         commits."""
         asked = {"message": message, "tree": tree, "parents": list(parents)}
-        return str(self._write("commit", "POST", "/git/commits", asked)["sha"])
+        return self._object("commit", "/git/commits", asked)
 
     def create_branch(self, branch: str, commit: str) -> None:
         """Create a branch. Raises Refused (422) if the name is taken."""
@@ -63,6 +67,23 @@ class Branches(Lists):
         a rule of the repository forbids it."""
         asked = {"sha": commit, "force": False}
         self._write("advance", "PATCH", f"/git/refs/heads/{quote(branch)}", asked)
+
+    def _object(self, name: str, path: str, asked: dict[str, Any]) -> str:
+        """Create an object of git's. A commit needs several, between which a command may come that
+        does not wait for the others; then this raises Later, and nothing that was created just now
+        is created again."""
+        key = hashlib.sha256(json.dumps([path, asked]).encode()).hexdigest()
+        if key not in self._objects:
+            try:
+                self._objects[key] = str(self._write(name, "POST", path, asked)["sha"])
+            except Gone:  # GitHub does not know, or no longer, what it consists of
+                self._objects.clear()
+                raise
+            while len(self._objects) > MAX_OBJECTS:
+                del self._objects[next(iter(self._objects))]
+            if self.gives_way():
+                raise Later("a command comes first", timedelta(0))
+        return self._objects[key]
 
     def _create_ref(self, ref: str, commit: str) -> None:
         self._write("create_ref", "POST", "/git/refs", {"ref": ref, "sha": commit})

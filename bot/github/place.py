@@ -99,6 +99,8 @@ class Base:
         self._sleep = sleep
         self._wrote_at = float("-inf")
         self.on_write: Callable[[float], None] = lambda _: None  # called after each write
+        self.gives_way: Callable[[], bool] = lambda: False  # whether a command comes first
+        self._objects: dict[str, str] = {}  # of git's, that were created just now: their ids
         self._line = Place(api, Bearer(credentials), monotonic)
         self._line.name = repository
         self._line.look()

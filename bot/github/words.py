@@ -284,19 +284,19 @@ class GitHub(Trees):
         repeating the call does nothing.
         """
         content = {"content": base64.b64encode(png).decode(), "encoding": "base64"}
-        blob = self._write("create_blob", "POST", "/git/blobs", content)["sha"]
+        blob = self._object("create_blob", "/git/blobs", content)
         name, date = f"{execution}.png", at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         files = [{"path": name, "mode": "100644", "type": "blob", "sha": blob}]
-        tree = self._write("create_tree", "POST", "/git/trees", {"tree": files})["sha"]
+        tree = self._object("create_tree", "/git/trees", {"tree": files})
         who = {"name": "Regatta", "email": "regatta@users.noreply.github.com", "date": date}
         asked = {"message": name, "tree": tree, "parents": [], "author": who, "committer": who}
-        commit = self._write("create_commit", "POST", "/git/commits", asked)["sha"]
+        commit = self._object("create_commit", "/git/commits", asked)
         try:
             self._create_ref(f"refs/regatta/{execution}", commit)
         except Refused as error:
             if error.status != 422:  # 422: the reference exists
                 raise
-        return str(commit)
+        return commit
 
 
 def _looks(
