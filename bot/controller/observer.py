@@ -78,6 +78,7 @@ class Observer:
         }
         executions = self._executions(approvals, None if is_pull else plans)
         said, restored = self._said(id), store_recovery.moment(store, id)
+        ours = self.github.bot, plans[-1].commit if plans else ""
         looked_at = [it for it in deliveries if only is None or it.name in only]
         thread = Thread(
             id=id,
@@ -89,7 +90,7 @@ class Observer:
             isolation=self.isolation,
             news=inbox_deliveries.news(looked_at, restored),
             heard=max((it.said.at for it in looked_at if it.said and it.said.at), default=None),
-            messages=inbox_deliveries.messages(looked_at, said, restored),
+            messages=inbox_deliveries.messages(looked_at, said, restored, ours),
             pushes=inbox_deliveries.pushes(store, id, looked_at),
             restored=restored,
             aside=quarantine.names(store, id),

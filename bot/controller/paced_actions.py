@@ -10,7 +10,7 @@ from bot.controller.effects import Actor
 from bot.controller.write_budget import LAB, PICTURE_WRITES, Pace, PutOff, Rank, importance
 from bot.controller.write_log import WriteLog, lately
 from bot.github import GitHub, Later, RefusedForNow
-from bot.model.actions import Action, Check, Drive, Picture, React, Say, Write
+from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, Write
 from bot.model.keys import Key
 from bot.model.thread import Thread, ThreadId
 from bot.telemetry import metrics
@@ -35,11 +35,14 @@ class PacedActions:
         *,
         is_outranked: Callable[[], bool],
         monotonic: Callable[[], float],
+        draw_site: Callable[[], None],
     ) -> None:
-        """`is_outranked` says whether this turn has to end."""
+        """`is_outranked` says whether this turn has to end; `draw_site` draws the pages of what was
+        `added`."""
         self.actor, self._pace, self._causes = actor, pace, causes
         self._store, self._github = store, github
         self._is_outranked, self._monotonic = is_outranked, monotonic
+        self._draw_site = draw_site
         self._log = WriteLog(store, github.id)
         self._put_off = PutOff()
         self._told_at = float("-inf")
@@ -98,6 +101,9 @@ class PacedActions:
             if wait:
                 postponed[action.key] = wait
                 return False
+        text = action.body if isinstance(action, Say | Show) else ""
+        if self.added and thread.site and f"{thread.site.url}/executions/" in text:
+            self._draw_site()  # no link leads to a page that is not there yet
         try:
             with self._pace.caused(cause):
                 self.actor.act(thread, action)

@@ -106,6 +106,7 @@ class Reconciler:
             self._causes,
             is_outranked=self._queue.is_outranked,
             monotonic=monotonic,
+            draw_site=self._draw_site,
         )
         self.condition = ConditionWatch(store, github, monotonic)
         self._witness = Witness(store, github, pace, key, on=records_branch)
@@ -149,10 +150,7 @@ class Reconciler:
                 self._look_safely(id)
             if not self._leadership.held():
                 return 1.0
-        if self._actions.added:
-            self._actions.added = False
-            self._on_records()
-            self._witness.look()
+        self._draw_site()
         metrics.UNPOSTED.set(len(self._actor.unposted()))
         copies = self._witness.work(self._monotonic())
         waits = self._queue.waits()
@@ -161,6 +159,13 @@ class Reconciler:
         waits += [] if copies is None else [copies]
         waits += [RETRY.total_seconds()] if away else []
         return max(0.0, min(waits)) if waits else None
+
+    def _draw_site(self) -> None:
+        """Show what was added on the site, and have it copied."""
+        if self._actions.added:
+            self._actions.added = False
+            self._on_records()
+            self._witness.look()
 
     def _try_again(self) -> bool:
         """After an outage of GitHub's, do at once what was put off. Returns whether it lasts."""

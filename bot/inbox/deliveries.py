@@ -129,10 +129,14 @@ def news(deliveries: Sequence[Unheard], restored: datetime | None) -> bool:
 
 
 def messages(
-    deliveries: Sequence[Unheard], said: Mapping[Key, Said], restored: datetime | None = None
+    deliveries: Sequence[Unheard],
+    said: Mapping[Key, Said],
+    restored: datetime | None = None,
+    ours: tuple[str, str] = ("", ""),
 ) -> tuple[Message, ...]:
-    """The messages that may contain commands. A pressed button counts only on a recorded check run;
-    messages from before a restoration do not count, because their outcome is unknown."""
+    """The messages that may contain commands. A pressed button counts only on a recorded check run,
+    or for all checks of `ours`, the lab's App and the planned commit; messages from before a
+    restoration do not count, because their outcome is unknown."""
     found: dict[tuple[str, int, str, int], Message] = {}
     for delivery in (heard.said for heard in deliveries):
         if delivery is None or delivery.message is None:
@@ -143,7 +147,9 @@ def messages(
         if restored is not None and message.at <= restored and not stops:
             continue
         check = said.get(Key.parse(delivery.check))
-        if message.via == "button" and (check is None or check.id != message.id):
+        is_ours = check is not None and check.id == message.id
+        is_ours = is_ours or (delivery.app, message.commit) == ours
+        if message.via == "button" and not is_ours:
             continue
         # A message that arrived in two ways is one message, and its first text counts.
         by = message.author.id if message.via == "button" else 0

@@ -32,6 +32,7 @@ HEARD = {
     },
     "pull_request_review": {"submitted", "dismissed"},
     "check_run": {"requested_action", "rerequested"},
+    "check_suite": {"rerequested"},
     "repository": {"renamed", "transferred", "privatized", "publicized", "archived", "unarchived"},
     "installation": {"created", "suspend", "unsuspend", "deleted", "new_permissions_accepted"},
     "installation_repositories": {"added", "removed"},
@@ -63,6 +64,7 @@ class Delivery(Record):
     message: Message | None = None  # if it may contain commands
     push: Push | None = None
     check: str = ""  # key of the check run whose button was pressed
+    app: str = ""  # login of the App whose checks of a commit are all to be made again
     # Whether GitHub says that its author belongs to the repository. It permits nothing: it decides
     # who has a turn first.
     insider: bool = False
@@ -87,7 +89,7 @@ def read(event: str, payload: Any, heard: Heard = "delivery") -> Delivery | None
     match event:
         case "repository":
             return about
-        case "check_run":
+        case "check_run" | "check_suite":
             return _button(about, payload, heard)
         case _:
             return _on_thread(about, payload, heard)
@@ -167,32 +169,47 @@ def _message(
 
 def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
     """A pressed button, of ours or GitHub's own *Re-run*. The check run's external id, which is
-    ours, names thread and execution."""
-    check = _map(payload, "check_run")
+    ours, names thread and execution; *Re-run all checks* names App and commit."""
+    check = _map(payload, about.event)
     ours = CheckId.parse(_text(check, "external_id", 200))
     who, id = person(_map(payload, "sender")), _int(check, "id")
     identifier = _text(_map(payload, "requested_action"), "identifier", 100)
+    number, execution = (ours.thread, ours.key.of) if ours else (None, "")
     if about.action == "rerequested" and ours:
         identifier = "retry" if ours.key.kind == "check" else "replan"
-    words = BUTTONS.get(identifier)
     # The payload has no time of the press; the check run's is earlier.
     at = _moment(check, "completed_at") or _moment(check, "started_at")
-    if who is None or id is None or at is None or words is None:
-        return None
-    if ours is None or not ours.key.of:
+    fields: dict[str, Any] = {"check": str(ours.key) if ours else ""}
+    if about.event == "check_suite" and (at := _moment(check, "updated_at")):
+        number, execution, identifier = _pull_of(check, about.repository), "all", "replan"
+        id = int(at.timestamp())  # its own id is the same at the next press
+        fields["app"] = _text(_map(check, "app"), "slug", 100) + APP
+    words = BUTTONS.get(identifier)
+    if who is None or id is None or at is None or words is None or not (number and execution):
         return None
     message = Message(
         id=id,
         author=who,
         at=at,
-        body=words.format(execution=ours.key.of),
+        body=words.format(execution=execution),
         via="button",
         heard=heard,
         commit=_sha(check, "head_sha"),
         identifier=identifier,
     )
-    found = {"number": ours.thread, "pull": True, "at": at, "message": message, "insider": True}
-    return about.model_copy(update=found | {"check": str(ours.key)})
+    fields |= {"number": number, "pull": True, "at": at, "message": message, "insider": True}
+    return about.model_copy(update=fields)
+
+
+def _pull_of(suite: dict[str, Any], repository: int) -> int | None:
+    """The first pull request into this repository with the suite's commit; GitHub lists none from a
+    fork."""
+    pulls, head = suite.get("pull_requests"), _sha(suite, "head_sha")
+    for pull in pulls if isinstance(pulls, list) else ():
+        here = _int(_map(_map(pull, "base"), "repo"), "id") == repository
+        if here and head and _sha(_map(pull, "head"), "sha") == head:
+            return _int(pull, "number")
+    return None
 
 
 # ── Values that may be anything ──────────────────────────────────────────────────────────────

@@ -86,6 +86,7 @@ def status_of(thread: Thread) -> str:
         site=thread.site,
         executions=thread.executions,
         plans=thread.plans,
+        is_pull=thread.is_pull,
         is_late=thread.is_late,
         unposted=sorted(thread.unposted.items()),
     )

@@ -103,7 +103,7 @@ def title(record: PlanRecord) -> str:
         return format.many(len(record.problems), "problem")
     plan, cost = record.plan, planning_cost.left(record.plan, record.standings)
     what = format.many(cost.runs, "run") if plan.data else format.many(len(plan.steps), "step")
-    return f"{what}, {format.flops(cost.model_flops)} model FLOPs"
+    return what + (f", {format.flops(cost.model_flops)} model FLOPs" if cost.model_flops else "")
 
 
 # ── Code of its own ──────────────────────────────────────────────────────────────────────────

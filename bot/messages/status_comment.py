@@ -109,7 +109,8 @@ def page(ran: Ran, site: Site | None) -> str | None:
 
 
 def links(ran: Ran, site: Site | None) -> str:
-    """Where to read on; nothing if the lab's site has no address."""
+    """Where to read on; nothing if the lab's site has no address. Only the bot's server draws pages
+    before it posts."""
     places: dict[str, str | None] = {}
     if site:
         plan, whole = ran.execution.plan, site.execution(ran.execution.id)
@@ -117,7 +118,8 @@ def links(ran: Ran, site: Site | None) -> str:
         places = {"Full result": whole, "runs": f"{whole}#figures" if plan.arms else None}
         places["leaderboard"] = site.board(scored)
     places["W&B"] = ran.tracked
-    return _listed(places)
+    later = "" if site is None or site.live else " (the site shows it when it is published next)"
+    return _listed(places) + later
 
 
 def _listed(places: Mapping[str, str | None]) -> str:

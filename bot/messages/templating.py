@@ -193,6 +193,7 @@ _jinja.filters.update(
     prose=prose,
     fenced=fenced,
     flops=lambda value: OWN if value is None else format.flops(value),
+    full_stop=format.full_stop,
     duration=format.duration,
     between=lambda seconds: format.between(*seconds),
     many=format.many,

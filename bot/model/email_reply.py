@@ -28,7 +28,8 @@ _SEPARATOR = re.compile(
 )
 # Sentences of the bot's own that stand beside a command in its comments.
 _BOTS = re.compile(
-    r"<!-- regatta|\*{0,2}To start it\*{0,2}, a maintainer comments:"
+    r"<!-- regatta|\*{0,2}(To start it\*{0,2}|It starts by itself\.\*{0,2} If it does not)"
+    r", a maintainer comments:"
     r"|This line approves exactly this plan\."
 )
 

@@ -39,7 +39,7 @@ def _role(name: str) -> str:
     meant = "" if name in ROLES else near(name, ROLES)
     if meant or not name.strip() or name == "none":
         own = f"; for a role of your organization's own, write `{CUSTOM}{name}`" if meant else ""
-        raise _cannot_be_meant(f"no role is {quoted(name)}{meant}{own}")
+        raise _cannot_be_meant(f"no role is {quoted(name)}{own}{meant}")
     return name
 
 

@@ -46,6 +46,16 @@ def not_restored(case: Case) -> str | None:
     return "the lab lost its records of this thread; post the command again if you still want it"
 
 
+def any_plan(case: Case) -> str | None:
+    """The pull request has had a plan. A repetition names its own."""
+    if case.thread.plans or case.wanted.how == "plan":
+        return None
+    return (
+        "there is no plan here; one comes when the branch changes an experiment, which is a folder "
+        "in `experiments/`; then comment the line that it shows"
+    )
+
+
 def code_or_sha(case: Case) -> str | None:
     """The command names a plan in a way that nobody can forge."""
     why = {
@@ -327,6 +337,7 @@ AT_APPROVAL = (
     not_bot,
     policy_readable,
     role_allowed,
+    any_plan,
     code_or_sha,
     one_plan,
     *_PLANNED,

@@ -20,7 +20,7 @@ def not_bot(case: Case) -> str | None:
     """Every approver is a person."""
     for word in case.words:
         if word.by.login.lower().endswith(APP):
-            return f"{word.by.login} is an app, and only people can approve"
+            return f"`{word.by.login}` is an app, and only people can approve"
     return None
 
 
@@ -39,7 +39,7 @@ def still_permitted(case: Case) -> str | None:
             continue
         role = role_of(case.thread, word.by)
         if not case.thread.policy().permits(word.what, word.by.login, role):
-            return f"{word.by.login} is no longer allowed to approve (role: `{code(role)}`)"
+            return f"`{word.by.login}` is no longer allowed to approve (role: `{code(role)}`)"
     return None
 
 

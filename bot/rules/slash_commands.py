@@ -259,7 +259,10 @@ def _nothing_to_plan(thread: Thread, words: str) -> str | None:
         return "This pull request is closed. Reopen it to get a plan."
     found = thread.finding(pull.base, pull.head)
     if found.experiment is None and not found.problems:
-        return f"There is nothing to plan: commit `{pull.head[:12]}` changes no experiment."
+        head = f"commit `{pull.head[:12]}`"
+        return (
+            f"There is nothing to plan: {head} changes no experiment (a folder in `experiments/`)."
+        )
     return None
 
 

@@ -13,6 +13,7 @@ from bot.model.escape import code
 from bot.model.keys import Key
 from bot.model.policy_file import AGENT, APP, Command, Policy
 from bot.model.thread import Thread
+from runner.lib.format import full_stop
 from runner.planning import subset
 from runner.schema.record import Approval, Narrowing, Person, Plan, PlanRecord
 
@@ -142,7 +143,7 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
     if policy.permits(command, login, role):
         return None
     if policy.agent(login) or role == AGENT:
-        return f"{login} is an agent, and agents never approve anything, whatever their role is"
+        return f"`{code(login)}` is an agent, and agents never approve anything"
     permitted = policy.permitted(command)
     roles = [f"`{code(name)}`" for name in permitted.roles]
     people = [code(name) for name in permitted.people]
@@ -174,14 +175,14 @@ def forbidden(thread: Thread, command: Command, by: Person) -> str | None:
         pull = thread.pull()
         if pull and pull.author and pull.author.id == by.id:
             return None
-        return sentence(f"{by.login} is an agent, which may do this for its own pull request only")
+        return sentence(f"`{by.login}` is an agent and may do this for its own pull request only")
     why = may(policy, command, by.login, role_of(thread, by))
     return why and sentence(why)
 
 
 def sentence(clause: str) -> str:
-    """A clause as a sentence."""
-    return f"{clause[:1].upper()}{clause[1:]}."
+    """A clause as a sentence. A login at its beginning is code, so that it gets no capital."""
+    return full_stop(f"{clause[:1].upper()}{clause[1:]}")
 
 
 def unreadable(policy: Policy) -> str | None:

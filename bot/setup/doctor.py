@@ -29,6 +29,7 @@ from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Sett
 from runner.execution.ray_jobs import LOOK
 from runner.isolation import bubblewrap
 from runner.lib import accelerators
+from runner.lib.format import full_stop
 from runner.scheduler.cluster import load
 from runner.schema import lab_config
 from runner.store.store import Store
@@ -66,7 +67,7 @@ def _finding(look: Callable[[], str]) -> Finding:
     except Exception as error:
         why = error if isinstance(error, Refused | Later | Unset) else type(error).__name__
         mend = "Fix what the other lines name; then check again."
-        return Finding(False, f"could not be checked: {why}.", mend)
+        return Finding(False, full_stop(f"could not be checked: {why}"), mend)
 
 
 class Doctor:

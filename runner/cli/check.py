@@ -85,8 +85,9 @@ def _records(stack: ExitStack, place: str, jobs: str | None) -> Store:
 def _of_all(plan: record.Plan, code: dict[str, bytes]) -> Iterator[Line]:
     """What holds of every experiment."""
     cost = plan.cost
-    words = f"{many(cost.runs, 'run')}, {flops(cost.model_flops)} model FLOPs"
-    words += f", {between(*cost.seconds)} of training" if cost.model_flops else ""
+    words = many(cost.runs, "run")
+    if cost.model_flops:
+        words += f", {flops(cost.model_flops)} model FLOPs, {between(*cost.seconds)} of training"
     yield Line("plan", f"{words} on {cost.device}", True)
     if plan.preregistration is None:
         yield Line("predictions", "none: `preregistration: N` names the issue that has them")

@@ -63,7 +63,7 @@ def command(
         if len(arms) > 1 and not arm:
             stop(f"--arm says which one: {', '.join(arms)}.")
         if arm and arm not in arms:
-            stop(f"there is no arm `{arm}`{near(arm, arms)}.")
+            stop(f"there is no arm `{arm}`{near(arm, arms)}")
         chosen = arms[arm or next(iter(arms))]
         model, train = chosen.labs or model, chosen.train
         if not (devices or mesh):

@@ -72,8 +72,8 @@ def _registry() -> Registry:
 def _named(registry: Registry, name: str) -> Corpus:
     if name in registry.corpora:
         return registry.corpora[name]
-    meant = near(name, registry.corpora)
-    return stop(f"the lab has no corpus {name}{meant}; `regatta corpus ls` lists them.")
+    lists = "`regatta corpus ls` lists them"
+    return stop(f"the lab has no corpus {name}; {lists}{near(name, registry.corpora)}")
 
 
 def _fetched(name: str, corpus: Corpus, store: Store) -> Fetched:

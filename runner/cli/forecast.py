@@ -72,7 +72,7 @@ def command(
 
     The smaller runs are those of its ladder: the same text and recipe; only the size differs."""
     if (chosen := next((one for one in AXES if one == axis), None)) is None:
-        stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
+        stop(f"--axis: there is no `{axis}`; there are {', '.join(AXES)}{near(axis, AXES)}")
     if path is None and at is None:
         stop("Give an experiment, or a compute budget in FLOPs with --at.")
     if path is not None and at is not None:
@@ -131,7 +131,7 @@ def _said(
 def _designs(path: Path, arm: str | None) -> dict[str, Design]:
     plan = planner.plan_folder(path)
     if arm and arm not in plan.arms:
-        stop(f"{path}: there is no arm `{arm}`{near(arm, plan.arms)}.")
+        stop(f"{path}: there is no arm `{arm}`{near(arm, plan.arms)}")
     found = {name: forecasting.design_of(plan, name) for name in ([arm] if arm else plan.arms)}
     designs = {name: design for name, design in found.items() if design}
     if not designs:

@@ -1,5 +1,7 @@
 """`new`: writes an experiment from one of the lab's starters."""
 
+import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -53,6 +55,8 @@ def command(
         better = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:80]
         words = f"; how about `{better}`?" if better else ""
         stop(f"`{name}` is not a valid name; use a–z, 0–9, `_` and `-`{words}")
+    who = os.environ.get("GIT_AUTHOR_NAME") or os.environ.get("USER") or "anonymous"
+    author = json.dumps(who[:100], ensure_ascii=False)  # in YAML
     folder, written = under / name, _of_track(track, starter, under)
     try:
         folder.mkdir(parents=True)
@@ -64,7 +68,7 @@ def command(
     for path in sorted((STARTERS / starter).iterdir()):
         if path.is_file():
             text = written.get(path.name) or path.read_text(encoding="utf-8")
-            text = text.replace(STANDS_FOR, folder.as_posix())
+            text = text.replace(STANDS_FOR, folder.as_posix()).replace("your name", author)
             (folder / path.name).write_text(text, encoding="utf-8")
             paths.append(folder / path.name)
     if not (schema := under / json_schema.NAME).exists():  # the file's first line names it
@@ -85,5 +89,5 @@ def _of_track(track: str | None, starter: str, under: Path) -> dict[str, str]:
     lab = lab_config.find(under)
     if track not in lab.tracks:
         words = "\n".join(f"  {name}: {one.title}" for name, one in lab.tracks.items())
-        stop(f"there is no track `{track}`{near(track, lab.tracks)}; there are:\n{words}")
+        stop(f"there is no track `{track}`{near(track, lab.tracks)}\nThere are:\n{words}")
     return {FILE_NAME: track_starter.text(lab.tracks[track], lab.devices)}

@@ -159,7 +159,7 @@ def decide(
     names = {step.alias: name for name, step in plan.steps.items() if step.alias}
     if alias not in names:
         known = ", ".join(f"`{one}`" for one in names) or "none"
-        stop(f"no step of {folder} has the alias `{alias}`{near(alias, names)}; it has {known}.")
+        stop(f"no step of {folder} has the alias `{alias}`; it has {known}{near(alias, names)}")
     meant = aliases.decide(opened, plan, names[alias], datetime.now(UTC))
     words = f"{alias} now means {meant.fingerprint[:16]}, the output of {names[alias]}"
     words += f", since {meant.at:%Y-%m-%d %H:%M:%S} UTC (its meaning no. {meant.n})"

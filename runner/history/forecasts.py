@@ -16,7 +16,7 @@ from runner.analysis.estimates import Figures
 from runner.analysis.forecast import Design, Point, Refusal, design_of
 from runner.history.execution_index import Past
 from runner.schema.prediction_forms import Axis
-from runner.schema.record import Execution, Foretold, Plan
+from runner.schema.record import Execution, Foretold, Plan, PlannedArm
 
 AXIS: Axis = "model_flops"
 Rates = tuple[float | None, ...]
@@ -56,7 +56,7 @@ def foretell(past: Past, plan: Plan) -> Forecasts:
     designs = {arm: design_of(plan, arm) for arm in plan.arms}
     scored = past.of_ladders({design.ladder for design in designs.values() if design})
     seen = [(point, _rates(train)) for point, train in scored]
-    found = {arm: _one(designs[arm], _rates(plan.arms[arm].train), seen) for arm in plan.arms}
+    found = {arm: _one(designs[arm], plan.arms[arm], seen) for arm in plan.arms}
     return Forecasts(
         {arm: one for arm, one in found.items() if isinstance(one, Foretold)},
         {arm: one for arm, one in found.items() if isinstance(one, str)},
@@ -64,9 +64,12 @@ def foretell(past: Past, plan: Plan) -> Forecasts:
 
 
 def _one(
-    design: Design | None, rates: Rates, seen: Sequence[tuple[Point, Rates]]
+    design: Design | None, arm: PlannedArm, seen: Sequence[tuple[Point, Rates]]
 ) -> Foretold | str:
+    rates = _rates(arm.train)
     if design is None:
+        if arm.labs is None:
+            return "the lab knows the size of a model of the experiment's own only when it has run"
         return "the plan does not say on which text it is scored"
     for point, _ in seen:
         if (point.ladder, point.config) == (design.ladder, design.config):

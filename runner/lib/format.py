@@ -44,6 +44,11 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def full_stop(clause: str) -> str:
+    """The clause as the end of a sentence; a question keeps its mark."""
+    return clause if clause.endswith((".", "?", "!", "…")) else f"{clause}."
+
+
 def percent(share: float) -> str:
     """`12.5 %` for 0.125."""
     return f"{share * 100:.3g} %"

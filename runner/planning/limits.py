@@ -16,6 +16,9 @@ TIMES = 4  # multiple of the expected time
 # Steps that are fast or have an estimate.
 COUNTED = ("train", "tune", "tokenize", "conversations", "evaluate", "generate", "benchmark")
 LEAST = 3600.0  # seconds
+SIZED = ("train", "tokenize", "evaluate")  # steps of arms and seeds, with an estimate
+STARTING = 60.0  # seconds in which a step starts and compiles
+STEP = 0.02  # seconds of a training step, however small its model is
 TRIAL = 30.0  # seconds, with which each trial of a search may begin and end
 
 
@@ -84,6 +87,24 @@ def _chains(steps: Mapping[str, PlannedStep]) -> list[list[str]]:
         chains[place] = [*chain, name]
         ends |= 1 << place
     return list(chains.values())
+
+
+def reserved(plan: Plan, limit: float) -> dict[str, float]:
+    """The device-seconds of each kind that an approval reserves: all devices for the limit of time
+    in seconds; if the plan only trains and scores the lab's own models, a multiple of the expected
+    use, if that is less. The actual use is charged at the end."""
+    most = {kind: count * limit for kind, count in sorted(at_once(plan).items())}
+    expected, steps, counts = plan.cost.device_seconds, plan.steps.values(), Counter[str]()
+    sized = all(step.do in SIZED and not step.own for step in steps)
+    if not (sized and expected and steps and plan.data and plan.arms) or plan.cost.uncounted:
+        return most
+    for step in steps:
+        counts[step.resources.kind] += step.resources.count
+    passes = 1 + max(len(step.snapshots) for step in steps)  # of scoring, of each run
+    share = passes * plan.eval.tokens / max(1, min(arm.tokens for arm in plan.arms.values()))
+    each = STARTING + STEP * max(arm.train.num_train_steps for arm in plan.arms.values())
+    trained = {kind: (1 + share) * expected.get(kind, (0, 0))[1] for kind in most}
+    return {kind: min(most[kind], TIMES * (trained[kind] + each * counts[kind])) for kind in most}
 
 
 def device_hours(plan: Plan, seconds: float) -> float:

@@ -56,7 +56,7 @@ def _too_large(request: Request, cluster: Cluster) -> str:
     sizes = [pool.devices for pool in cluster.pools if pool.kind == request.kind]
     there = f"the largest pool has {max(sizes)}" if sizes else "the cluster has none"
     return (
-        f"{request.name} needs {request.count} devices of kind `{request.kind}` in one pool; "
+        f"the experiment needs {request.count} devices of kind `{request.kind}` in one pool; "
         f"{there}"
     )
 

@@ -45,11 +45,10 @@ def set_aside(
     ended: datetime | None = None,
     agent: int | None = None,
 ) -> list[Spending]:
-    """The maximum use of the plan's execution within this time, by kind."""
-    return [
-        Spending(person, kind, count * seconds / 3600, ended, agent)
-        for kind, count in sorted(limits.at_once(plan).items())
-    ]
+    """What the plan's execution may use within this time, by kind; if it has `ended`, at most."""
+    held = {kind: count * seconds for kind, count in sorted(limits.at_once(plan).items())}
+    held = limits.reserved(plan, seconds) if ended is None else held
+    return [Spending(person, kind, of / 3600, ended, agent) for kind, of in held.items()]
 
 
 def over_budget(

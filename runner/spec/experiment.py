@@ -86,6 +86,9 @@ class _Either(BaseModel):
         if self.speedrun and (track := self.speedrun.track) not in known:
             words = f"there is no track `{track}`; there are {', '.join(known)}{near(track, known)}"
             yield ("speedrun", "track"), words
+        if self.speedrun and self.speedrun.author.name == "your name":  # the starter's
+            words = "`your name` stands for it; write the name that the board should show"
+            yield ("speedrun", "author", "name"), words
 
 
 class Declaration(_Either):

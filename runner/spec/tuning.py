@@ -74,8 +74,8 @@ class Search(Config):
     def _can_be_tuned(cls, grid: Grid, info: ValidationInfo) -> Grid:
         for key, values in grid.items():
             if key not in TUNABLE:
-                words = f"`{key}` cannot be tuned{near(key, TUNABLE)}; there are "
-                raise refusal(f"{words}{', '.join(TUNABLE)}")
+                words = f"`{key}` cannot be tuned; there are {', '.join(TUNABLE)}"
+                raise refusal(words + near(key, TUNABLE))
             if key in info.data.get("values", {}):
                 raise refusal(f"`{key}` is in `values` and in `times`; take one of them out")
             if len(set(values)) < len(values) or len(values) < 2:

@@ -13,7 +13,7 @@ from bot.site.pages.boards import Board
 from bot.site.pages.front import records
 from bot.site.pages.templating import Look
 from runner.analysis import estimates
-from runner.lib.format import many
+from runner.lib.format import full_stop, many
 
 SHOWN = 50  # entries, newest first
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # the date of an empty feed
@@ -59,13 +59,13 @@ def news(boards: Sequence[Board], facts: Lab) -> list[News]:
             outcomes = ", ".join(verdict.outcome for verdict in entry.result.verdicts)
             why = facts.why_not(entry) if outcomes else ""
             said = [
-                f"{verdict.prediction.sentence}: {verdict.outcome}. {verdict.why}."
+                full_stop(f"{verdict.prediction.sentence}: {verdict.outcome}. {verdict.why}")
                 for verdict in entry.result.verdicts
             ]
             if why:
-                said.append(f"These verdicts do not count: {why}.")
+                said.append(full_stop(f"These verdicts do not count: {why}"))
             if entry.result.why:
-                said.append(f"{entry.result.why}.")
+                said.append(full_stop(entry.result.why))
             found.append(
                 News(
                     f"execution {entry.execution.id}",

@@ -174,6 +174,7 @@ def _templates(
     )
     pages.filters.update(
         duration=format.duration,
+        full_stop=format.full_stop,
         flops=format.flops,
         count=format.count,
         flow=format.flow,

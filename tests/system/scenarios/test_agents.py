@@ -153,7 +153,7 @@ def test_an_agent_proposes_ten_experiments_and_people_decide_what_is_more_than_t
     lab.say(ROBO, ladder, run)
     assert "is an app, and only people can approve" in lab.last(ladder)
     lab.say(MIRA, ladder, run)
-    assert "Mira is an agent, and agents never approve anything" in lab.last(ladder)
+    assert "`mira` is an agent, and agents never approve anything" in lab.last(ladder)
     for command in ("/cancel", "/retry"):
         lab.say(MIRA, ladder, command)
         assert "**Not done:**" in lab.last(ladder)

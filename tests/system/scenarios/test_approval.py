@@ -385,7 +385,7 @@ def test_a_draft_is_not_launched(lab: Lab) -> None:
 def test_a_policy_that_changes_before_the_launch_counts(lab: Lab) -> None:
     approved_and_held(lab)
     set_policy(lab, "commands:\n  run: {roles: [admin]}\n")
-    assert "grace is no longer allowed to approve" in voided(lab)
+    assert "`grace` is no longer allowed to approve" in voided(lab)
 
 
 def test_an_approval_that_was_not_used_for_a_day_is_void(lab: Lab) -> None:

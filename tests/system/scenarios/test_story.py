@@ -336,7 +336,7 @@ def test_an_approver_who_loses_the_role_before_the_launch_has_approved_nothing(
     lab.trainer.reachable = True
     lab.settle()
     assert lab.trainer.submissions == []
-    assert "grace is no longer allowed to approve (role: `write`)" in lab.last(pull)
+    assert "`grace` is no longer allowed to approve (role: `write`)" in lab.last(pull)
     assert results(lab)[0]["state"] == "voided"
 
 

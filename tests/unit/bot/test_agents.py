@@ -155,7 +155,7 @@ def test_whoever_gets_an_agents_login_later_is_not_this_agent() -> None:
     renamed = {"before": named["mira"]}
     assert decided(of_agent(agents=renamed)) is not None
     asked = approval.run(of_agent(agents=renamed), *said_by_mira())
-    assert "ira is an agent, and agents never approve anything" in asked.why
+    assert "`mira` is an agent, and agents never approve anything" in asked.why
     assert decided(of_agent(agents=other)) is None
 
 
@@ -239,7 +239,7 @@ def test_a_bot_that_the_policy_does_not_name_is_ignored() -> None:
     found = list(slash_commands.rules(of_agent(messages=(message,), agents=named)))
     (written,) = [one.record for one in found if isinstance(one, Write)]
     assert isinstance(written, Approval)
-    assert written.why == "Robo[bot] is an app, and only people can approve."
+    assert written.why == "`robo[bot]` is an app, and only people can approve."
 
 
 @pytest.mark.parametrize(("named", "sealed"), [(False, False), (True, True)])

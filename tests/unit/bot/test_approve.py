@@ -222,7 +222,7 @@ def test_known_person() -> None:
 
 def test_not_bot() -> None:
     robo = said_by(ROBO)
-    assert "Robo[bot] is an app, and only people can approve" in refused(thread(), CODE, robo)
+    assert "`robo[bot]` is an app, and only people can approve" in refused(thread(), CODE, robo)
 
 
 def test_policy_readable() -> None:
@@ -265,7 +265,7 @@ def test_role_allowed() -> None:
 
 def test_still_permitted() -> None:
     assert launched(thread({("role", "grace"): "write"})) == (
-        "still_permitted", "grace is no longer allowed to approve (role: `write`)",
+        "still_permitted", "`grace` is no longer allowed to approve (role: `write`)",
     )  # fmt: skip
     both = word(HUGO, after(60)), word(GRACE, after(70))
     assert void(thread({("role", "hugo"): "none"}), *both) == "still_permitted"
@@ -538,7 +538,6 @@ def test_the_budget_counts_only_the_approved_subset() -> None:
 @pytest.mark.parametrize(
     ("of", "argument", "seconds"),
     [
-        (thread(plans=(), said={}), "", 60),
         (thread(said={}), "", 60),
         (thread(said={}), HEAD, 60),
         (thread(), "", 1),  # in the same second as the plan's comment
@@ -554,6 +553,15 @@ def test_plan_there(of: Thread, argument: str, seconds: float) -> None:
     assert re.search("^No plan|before there was a plan", why)
 
     assert void(thread(plans=()), of_plan=None) == "plan_there"
+
+
+@pytest.mark.parametrize("argument", ["", CODE, HEAD, HEAD[:12], "please"])
+def test_any_plan(argument: str) -> None:
+    why = refused(thread(plans=(), said={}), argument)
+    assert why == (
+        "There is no plan here; one comes when the branch changes an experiment, which is a folder "
+        "in `experiments/`; then comment the line that it shows."
+    )
 
 
 def test_plan_whole() -> None:

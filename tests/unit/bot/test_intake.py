@@ -70,7 +70,21 @@ def button(identifier: Any = "cancel", **changes: Any) -> dict[str, Any]:
     }
 
 
+def suite(**changes: Any) -> dict[str, Any]:
+    """*Re-run all checks*, in the form of GitHub's `check_suite.rerequested`."""
+    sides = {"head": {"ref": "warm", "sha": A}, "base": {"ref": "main", "repo": {"id": REPOSITORY}}}
+    written = {"id": 14, "head_sha": A, "updated_at": "2026-01-02T03:04:05Z"}
+    app = {"id": 1, "slug": "regatta-lab"}
+    return {
+        "action": "rerequested",
+        "sender": GRACE,
+        "repository": {"id": REPOSITORY},
+        "check_suite": {**written, "app": app, "pull_requests": [{"number": 5, **sides}]} | changes,
+    }
+
+
 PAYLOADS = {
+    "check_suite": suite(),
     "issue_comment": comment(),
     "pull_request": synchronize(),
     "pull_request_review": review(),
@@ -128,6 +142,47 @@ def test_githubs_own_rerun_of_a_check_is_a_button(key: str, command: str) -> Non
     assert said
     assert said.message
     assert (said.message.body, said.message.via) == (command, "button")
+
+
+OURS = ("regatta-lab[bot]", A)
+
+
+def pressed_of(payload: Any, ours: tuple[str, str] = OURS) -> list[str]:
+    """The commands of a press of *Re-run all checks*."""
+    said = payloads.read("check_suite", payload)
+    heard = [deliveries.Unheard("d-1", said)] if said else []
+    return [f"{one.key(0)} {one.body}" for one in deliveries.messages(heard, {}, ours=ours)]
+
+
+def test_rerun_all_checks_is_the_button_replan_and_each_press_counts() -> None:
+    assert pressed_of(suite()) == ["b1767323045-replan-3 /plan"]
+    again = suite(updated_at="2026-01-02T03:05:05Z")
+    assert pressed_of(again) == ["b1767323105-replan-3 /plan"]
+
+
+FORK = {"number": 5, "head": {"sha": A}, "base": {"repo": {"id": 8}}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pull_requests": []},  # a fork's
+        {"pull_requests": [FORK]},
+        {"pull_requests": [{"number": 5, "head": {"sha": B}, "base": {"repo": {"id": 7}}}]},
+        {"pull_requests": [None, {"number": "5"}]},
+        {"pull_requests": None},
+        {"head_sha": B},
+        {"updated_at": None},
+        {"app": {"slug": "another"}},
+        {"app": None},
+    ],
+)
+def test_a_suite_of_another_app_commit_or_repository_is_none_of_the_labs_business(
+    changes: dict[str, Any],
+) -> None:
+    assert pressed_of(suite(**changes)) == []
+    assert pressed_of(suite(), ("regatta-lab[bot]", B)) == [], "an older head"
+    assert pressed_of(suite(), ("", "")) == []
 
 
 def test_of_presses_before_a_restoration_only_cancel_counts() -> None:

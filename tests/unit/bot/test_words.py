@@ -619,7 +619,7 @@ def test_the_status_of_a_done_execution_is_folded_and_points_to_the_result() -> 
     ran = done(ran_of(synthetic.plan(), "words", synthetic.GRACE, failed=False))
     body = status_comment.status(ran)
     assert body.startswith(
-        "🏁 This execution has ended after 1 min 11 s. The result is in a newer comment below.\n\n"
+        "🏁 This execution has ended after 1 min 11 s. The result gets a comment of its own.\n\n"
         "<details><summary>How it ran</summary>\n\nexecution `x0123456789abcdef`"
     )
     assert body.endswith("</details>")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runner.planning import cost as planning_cost
 from runner.planning import limits
 from runner.scheduler import budget_ledger
 from runner.scheduler.budget_ledger import Ledger, Spending
@@ -107,6 +108,44 @@ def test_steps_hold_what_may_be_made_side_by_side(
     assert limits.device_hours(plan, 3600) == sum(held.values())
 
 
+def of_cost(plan: Plan) -> Plan:
+    return plan.model_copy(update={"cost": planning_cost.of(plan)})
+
+
+FOUR = of_cost(synthetic.plan(arms={"fast": synthetic.planned_arm()}, seeds=range(4)))
+
+
+def reserved(plan: Plan, limit: float = 3600) -> float:
+    return sum(one.device_hours for one in budget_ledger.set_aside(GRACE, plan, limit))
+
+
+def test_four_tiny_runs_reserve_minutes_and_not_four_device_hours() -> None:
+    assert limits.at_once(FOUR) == {"cpu": 4}
+    assert 0.1 < reserved(FOUR) < 0.5
+    assert reserved(FOUR, 60) == pytest.approx(4 / 60), "never more than all for all of the limit"
+
+
+def test_what_may_take_longer_than_expected_reserves_all_devices_for_the_limit() -> None:
+    own = {name: step.model_copy(update={"own": ("m:f",)}) for name, step in FOUR.steps.items()}
+    other = FOUR.steps["evaluate"].model_copy(update={"do": "benchmark"})
+    uncounted = FOUR.cost.model_copy(update={"uncounted": 1})
+    for changes in (
+        {"steps": own},
+        {"steps": {**FOUR.steps, "evaluate": other}},
+        {"cost": uncounted},
+        {"cost": FOUR.cost.model_copy(update={"device_seconds": {}})},
+    ):
+        plan = FOUR.model_copy(update=changes)
+        assert reserved(plan) == 4
+
+
+def test_many_steps_of_a_model_that_costs_nothing_and_much_scoring_are_reserved() -> None:
+    long = of_cost(synthetic.plan(arms={"fast": synthetic.planned_arm(steps=100_000)}, seeds=[0]))
+    assert reserved(long, 10**9) > 4 * 100_000 * limits.STEP / 3600
+    much = of_cost(synthetic.plan(arms={"fast": synthetic.planned_arm()}, eval_tokens=10**9))
+    assert reserved(much) == reserved(much, 3600) == 3.0
+
+
 def test_a_budget_of_one_kind_counts_that_kind_alone() -> None:
     wanted = [taking(2), taking(3, kind="h100")]
     assert budget_ledger.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) is None
@@ -181,8 +220,10 @@ def test_the_ledger_knows_what_is_set_aside_and_what_was_used(tmp_path: Path) ->
     assert list(ledger.spendings()) == [taking(6 * 2)]
     other = approval.model_copy(update={"command": "51-0", "narrowing": Narrowing(seeds=(0,))})
     record.write(store, "approvals/7/2/51-0", other)
-    # A part of it, two runs, is an hour's work.
-    assert list(ledger.spendings()) == [taking(6 * 2), taking(2 * 1)]
+    # A part of it, two tiny runs in four steps.
+    whole, part = ledger.spendings()
+    assert whole == taking(6 * 2)
+    assert part.device_hours == pytest.approx(0.3, abs=0.01)
     store.remove("records/approvals/7/2/51-0.json")
     made = synthetic.execution(plan, approval.id)
     assert made.origin

@@ -119,3 +119,21 @@ def test_new_writes_nothing_if_it_cannot_write_everything(
     assert code == 2
     assert sentence in " ".join(said.split())
     assert [*here.rglob("*")] == [here / "taken"]
+
+
+def test_an_entry_names_who_enters_and_never_the_starters_placeholder(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_AUTHOR_NAME", 'Ada "the {first}" Löw: #1')
+    assert new("mine", "tiny-budget", "--from", "speedrun")[0] == 0
+    speedrun = planner.plan_folder(here / "mine").speedrun
+    assert speedrun
+    assert speedrun.author.name == 'Ada "the {first}" Löw: #1'
+    monkeypatch.delenv("GIT_AUTHOR_NAME")
+    monkeypatch.delenv("USER", raising=False)
+    assert new("other", "tiny-budget", "--from", "speedrun")[0] == 0
+    file = here / "other" / "experiment.yaml"
+    assert 'author: {name: "anonymous"}' in file.read_text()
+    file.write_text(file.read_text().replace('"anonymous"', "your name"))
+    with pytest.raises(BadExperiment, match=r"line 14, `speedrun.author.name`: `your name` stands"):
+        planner.plan_folder(file.parent)
