@@ -101,7 +101,8 @@ class Gate:
 
 def _json_of(headers: Mapping[str, str], body: bytes) -> bytes | str:
     """The payload of a delivery. Webhooks of repositories send a form, if nobody chose JSON."""
-    if not headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
+    kind = headers.get("Content-Type", "").lower()
+    if not kind.startswith("application/x-www-form-urlencoded"):
         return body
     return parse_qs(body.decode(), max_num_fields=2).get("payload", [""])[0]
 

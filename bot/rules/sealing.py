@@ -143,28 +143,41 @@ def read(issue: Issue, form: Mapping[str, str], thread: Thread) -> Preregistrati
 
 
 def _answers(body: str, form: Mapping[str, str]) -> dict[str, str] | None:
-    """Field id → answer. GitHub renders a form as `### Label`, an empty line, the answer."""
-    by_heading = {f"### {label}": field for field, label in form.items()}
-    answers: dict[str, list[str]] = {}
-    field = None
-    for line in body.splitlines():
-        heading = by_heading.get(line.strip())
-        if heading and heading not in answers:
-            field = heading
-            answers[field] = []
-        elif field:
-            answers[field].append(line)
+    """Field id → answer. GitHub renders a form as `### Label`, an empty line, the answer. A heading
+    of another field, or in code, is a part of the answer, if all are there in the form's order."""
+    answers = _sections(body, form, in_order=True)
+    if len(answers) < len(form):
+        answers = _sections(body, form, in_order=False)
     if not {"hypothesis", "predictions"} & answers.keys():
         return None
     texts = {field: "\n".join(lines).strip() for field, lines in answers.items()}
     return {field: "" if text == NO_RESPONSE else text for field, text in texts.items()}
 
 
+def _sections(body: str, form: Mapping[str, str], *, in_order: bool) -> dict[str, list[str]]:
+    """Field id → the lines below its heading."""
+    by_heading = {f"### {label}": field for field, label in form.items()}
+    answers: dict[str, list[str]] = {}
+    field, fence = None, ""
+    for line in body.splitlines():
+        heading, mark = by_heading.get(line.strip()), re.match(r" {0,3}(`{3,}|~{3,})", line)
+        # The form itself writes predictions as code.
+        if in_order and mark and field != "predictions":
+            fence = mark[1] if not fence else fence * (not line.strip().startswith(fence))
+        is_next = not fence and [heading] == [*form][len(answers) : len(answers) + 1]
+        if heading and heading not in answers and (is_next or not in_order):
+            field = heading
+            answers[field] = []
+        elif field:
+            answers[field].append(line)
+    return answers
+
+
 def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[Prediction, ...]:
     """The predictions in an answer of the form; adds their problems to `wrong`."""
     label = form.get("predictions", "Predictions")
-    fenced = re.fullmatch(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", text, re.DOTALL)
-    text = fenced[2] if fenced else text
+    while fenced := re.fullmatch(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", text, re.DOTALL):
+        text = fenced[2].strip("\n")
     if not text.strip():
         wrong.append(f"`{label}` is empty. Write at least one, as a YAML list.")
         return ()

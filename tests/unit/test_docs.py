@@ -39,6 +39,26 @@ def test_each_test_that_a_page_names_exists() -> None:
     assert not missing, "\n".join(missing)
 
 
+def test_each_public_report_has_a_test_that_names_it_and_at_least_three_others_of_its_kind() -> (
+    None
+):
+    page = (ROOT / "tests/reports/github/README.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if re.match(r"\| [0-9]", line)]
+    assert len(rows) >= 24
+    for row, _, tests, reports in rows:
+        sources = ""
+        for path, name in re.findall(r"`(tests/[^`:]+)::(test_\w+)`", tests):
+            source = (ROOT / path).read_text()
+            assert f"def {name}(" in source, f"{row}: {path} has no {name}"
+            fixtures = (ROOT / path).with_name("conftest.py")
+            sources += source + (fixtures.read_text() if fixtures.is_file() else "")
+        named = re.findall(r"([\w./-]+)#([0-9]+)", reports)
+        assert len(named) >= 4, f"{row}: {reports}"
+        for repository, number in named:
+            known = rf"#{number}\b|test_\w+_{number}_"
+            assert re.search(known, sources), f"{row}: no test names {repository}#{number}"
+
+
 def test_each_promise_of_the_security_page_names_a_test() -> None:
     page = (ROOT / "docs/security.md").read_text()
     promised, _, _ = page.partition("## What is not promised")

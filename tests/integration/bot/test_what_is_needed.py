@@ -30,7 +30,9 @@ SERVE = (
 )
 ON_GITHUB = (*SERVE, "--github-api", "{github}")
 RUN = ("run", "{experiment}", "--store", "{store}", "--ray-token-file", "{file}", "--ray-address")
-# (command, exit code, part of the sentence); `{used}` is a port where somebody listens.
+# (command, exit code, part of the sentence); `{used}` is a port where somebody listens
+# (beancount/fava#172, pallets/werkzeug#2321, cs50/help50-deprecated#238, malwaredllc/byob#159,
+# mlcommons/power-dev#61: the second server has to end).
 TABLE = [
     ((*ON_GITHUB, "--port", "80808"), 2, RANGE),
     ((*ON_GITHUB, "--port", "-1"), 2, "Input should be greater than or equal to 0"),

@@ -338,7 +338,8 @@ def test_attempts_spend_one_limit_together_and_waiting_for_devices_spends_nothin
 
 
 def test_a_job_that_runs_and_never_speaks_is_lost_after_five_minutes(tmp_path: Path) -> None:
-    """ray-project/ray#65037: the worker died before its first sign of life."""
+    """ray-project/ray#65037: the worker died before its first sign of life;
+    ray-project/kuberay#2154: its driver did, and Ray says RUNNING."""
     life = Life(tmp_path, StubRay(pace=1))
     life.ray.silent = True
     facts = life.until(lambda facts: facts.attempts and facts.attempts[-1].ended, turns=400)
@@ -356,6 +357,7 @@ def test_a_job_that_runs_and_never_speaks_is_lost_after_five_minutes(tmp_path: P
 
 
 def test_a_job_that_never_speaks_uses_up_its_time_limit(tmp_path: Path) -> None:
+    """ray-project/ray#21974: what has finished goes on "running"."""
     life = Life(tmp_path, StubRay(pace=1), limit=60.0)
     life.ray.silent = True
     facts = life.until(lambda facts: facts.result, turns=200)
@@ -364,6 +366,7 @@ def test_a_job_that_never_speaks_uses_up_its_time_limit(tmp_path: Path) -> None:
 
 
 def test_what_ray_does_not_begin_within_its_limit_fails(tmp_path: Path) -> None:
+    """ray-project/ray#40443: "no ray driver" without end; skypilot-org/skypilot#617: INIT."""
     life = Life(tmp_path, StubRay(pace=1))
     life.execution = life.execution.model_copy(update={"id": "x2", "pending_limit_seconds": 60.0})
     effects.begin(life.store, life.execution)

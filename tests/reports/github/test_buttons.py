@@ -1,6 +1,7 @@
 """GitHub's own buttons, pull requests that the lab has no part in, and links."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.reports.github.github_lab import (
 from tests.scenarios.lab import Lab
 
 DOCS = {"docs/words.md": b"Words.\n"}
+ROOT = Path(__file__).parents[3]
 
 
 def rerun_all(lab: Lab, who: str, *, app: str = "", head: str = "", action: str = "") -> int:
@@ -51,25 +53,62 @@ def planned(lab: Lab) -> Lab:
 
 
 def test_mergewatch_558_rerun_all_checks_reads_the_branch_again_at_each_press(planned: Lab) -> None:
+    """Also rocq-prover/bot#259, google/github-owners-bot#53, packit/packit-service#1307."""
     assert rerun_all(planned, "grace") == 2
     assert rerun_all(planned, "grace") == 3
     assert checks(planned) == [("regatta / plan", "success")] * 3
     assert count(planned, "**Not done:**") == 0
 
 
-@pytest.mark.parametrize(  # jenkinsci/github-checks-plugin#2, actions/runner#2522, zuul-ci
-    "pressed", [{"app": "another-app"}, {"head": "c" * 40}, {"action": "requested"}]
+@pytest.mark.parametrize(
+    "pressed",
+    [
+        {"app": "another-app"},  # mergewatch/mergewatch.ai#562
+        {"head": "c" * 40},
+        {"action": "requested"},  # tektoncd/pipelines-as-code#549: after each push
+        {"action": "completed"},
+    ],
 )
-def test_rocq_bot_113_a_suite_of_another_app_or_commit_is_none_of_the_labs_business(
+def test_pipelines_as_code_549_what_is_no_press_or_of_others_is_none_of_the_labs_business(
     planned: Lab, pressed: dict[str, str]
 ) -> None:
     assert rerun_all(planned, "grace", **pressed) == 1
     assert count(planned, "**Not done:**") == 0
 
 
-def test_rocq_bot_259_who_may_not_plan_is_told_so(planned: Lab) -> None:
+def test_agentconnect_113_who_may_not_plan_is_told_so(planned: Lab) -> None:
     assert rerun_all(planned, "sam") == 1
     assert count(planned, "**Not done:** `/plan` by sam.") == 1
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "checks_requested",  # linear-b/gitstream#209, claritychallenge/clarity#287
+        "destroyed",  # agentnameservice/ans#110: the queue gave up; JiRaska/open-bank-oss#6513
+    ],
+)
+def test_dcoapp_303_a_merge_queue_gets_no_check_and_the_manual_says_not_to_require_one(
+    planned: Lab, action: str
+) -> None:
+    before = checks(planned)
+    with planned.sandbox.changing():
+        group = {"head_sha": "c" * 40, "head_ref": "refs/heads/gh-readonly-queue/main/pr-2"}
+        told = {"action": action, "merge_group": group}
+        planned.sandbox.emit("merge_group", planned.sandbox.user("grace"), **told)
+    planned.settle()
+    assert checks(planned) == before
+    assert planned.answers[-1] == 200
+    said = " ".join((ROOT / "docs/run-a-lab.md").read_text().split())
+    assert "Do not require the check of a plan where a queue merges" in said
+
+
+def test_topo_processor_1472_the_manual_says_that_github_switches_schedules_off() -> None:
+    """cdepillabout/nix-haskell-updates-status#2, opentofu/registry-ui#259,
+    linz/linz-data-importer#182: after 60 days, and nobody is told."""
+    said = " ".join((ROOT / "docs/run-a-lab.md").read_text().split())
+    assert "GitHub stops scheduled workflows of a public repository after 60 days" in said
+    assert "switch the workflow on again under *Actions*" in said
 
 
 @pytest.mark.parametrize(

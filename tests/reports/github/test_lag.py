@@ -37,6 +37,7 @@ def test_atlantis_1019_one_404_for_an_issue_right_after_its_webhook(lab: Lab) ->
 def test_atlantis_1817_404s_for_a_pull_request_right_after_its_webhook(
     lab: Lab, seconds: int
 ) -> None:
+    """waffleio/waffle.io#3102 (some seconds), nodejs/github-bot#88, probot/stale#83."""
     open_issue(lab)
     lab.settle()
     fail(lab, "GET", PULL, 404, "Not Found", times=10**6 if seconds else 1)
@@ -122,6 +123,7 @@ def shows_old_head(lab: Lab, times: int) -> tuple[str, str]:
 
 @pytest.mark.parametrize("times", [1, 1000])
 def test_rocq_bot_1_the_old_head_after_a_push(lab: Lab, times: int) -> None:
+    """tanium/octobot#75, rancher/fleet#4852."""
     old, new = shows_old_head(lab, times)
     turn(lab, 30)
     assert plans(lab) == [old, new]
@@ -146,6 +148,7 @@ def test_homu_216_a_stale_head_after_the_plan_makes_no_third_plan(lab: Lab) -> N
 
 
 def test_jquery_license_23_the_newest_of_two_pushes_in_one_second_counts(lab: Lab) -> None:
+    """Also preloopdev/preloop#185: the branch moves on while a delivery is read."""
     open_issue(lab)
     lab.settle()
     old = open_pull(lab)

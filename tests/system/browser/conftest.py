@@ -62,6 +62,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     synthetic.preregister(store, 1, edits=1)
     synthetic.board(store, 60, asked=True)
     running = synthetic.execution(synthetic.plan(title="A longer run"), "running", pull=99)
+    # cdevroe/signboard#54, panther-labs/panther#1817, codetree/feedback#96, influxdata/ui#3860,
+    # metamaps/metamaps#349: a title without a space
     endless = synthetic.execution(
         synthetic.plan(title="W" * 200), "endless", pull=97, at=synthetic.START + timedelta(days=60)
     )

@@ -281,13 +281,25 @@ def test_a_large_experiment_needs_a_second_person_who_has_no_part_in_it(lab: Lab
     assert len(execution["approvals"]) == 2
 
 
-@pytest.mark.parametrize("policy", ["own: false\n", "two_approvers_from: 1\n"])
-def test_who_pushed_a_commit_of_nobody_cannot_approve_it(lab: Lab, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "address"),
+    [
+        ("own: false\n", "grace@laptop.local"),
+        ("two_approvers_from: 1\n", "grace@laptop.local"),
+        ("own: false\n", "release-bot@example.invalid"),  # reddb-io/red-skills#3462
+        # bdougie/contributor.info#517: a bot's address without its number
+        ("own: false\n", "grace[bot]@users.noreply.github.com"),
+        ("own: false\n", "service@localhost"),  # palantir/policy-bot#788
+    ],
+)
+def test_who_pushed_a_commit_of_nobody_cannot_approve_it(
+    lab: Lab, policy: str, address: str
+) -> None:
     """palantir/policy-bot#1263: Grace pushes to Ada's branch with an address of no account."""
     set_policy(lab, policy)
     pull, git = lab.propose(), lab.sandbox.world.git
     head = git.resolve("warm")
-    nobody = pygit2.Signature("Grace", "grace@laptop.local", 1_700_000_000, 0)
+    nobody = pygit2.Signature("Grace", address, 1_700_000_000, 0)
     sha = git.write_commit(git.write_tree(head, []), [head], "From my laptop", nobody, nobody)
     lab.sandbox.update_ref("grace", "refs/heads/warm", sha)
     lab.settle()

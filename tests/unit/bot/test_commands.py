@@ -189,7 +189,9 @@ def test_a_command_that_markdown_draws_into_something_else_is_noticed(body: str)
     assert found.swallowed
 
 
-@pytest.mark.parametrize(  # weechat/weechat#423, rails/rails#8421, mdn/content#19163
+@pytest.mark.parametrize(
+    # weechat/weechat#423, rails/rails#8421, mdn/content#19163; slack-ruby/slack-ruby-bot#256,
+    # errbotio/errbot#1518 (between arguments), element-hq/element-web#1509
     ("body", "command"),
     [
         *(
@@ -202,6 +204,8 @@ def test_a_command_that_markdown_draws_into_something_else_is_noticed(body: str)
         ("\ufeff/run", ("run", "")),
         ("\u00a0\u00a0\u00a0\u00a0/run", ("run", "")),
         ("\u3000／run\u3000", ("run", "")),
+        ("/run\u00a0arms=fast\u00a0seeds=0", ("run", "arms=fast seeds=0")),
+        ("/run \u00a0 arms=fast", ("run", "arms=fast")),
     ],
 )
 def test_spaces_and_slashes_of_any_keyboard_are_read(body: str, command: tuple[str, str]) -> None:
@@ -239,9 +243,22 @@ def test_who_answers_below_a_quote_is_heard() -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "cancel"])
-def test_a_signature_makes_no_heading_of_a_command(name: str) -> None:
-    """kubernetes/test-infra#9834, github/email_reply_parser#46."""
-    assert commands(f"/{name}\n-- \nGrace\nSent from my phone") == [(name, "")]
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "-- ",  # kubernetes/test-infra#9834
+        "*-- *",  # github/email_reply_parser#46
+        "--",  # willdurand/EmailReplyParser#40
+        "\\\n--",  # chatwoot/chatwoot#15633
+        "\n---",  # adam-p/markdown-here#661
+    ],
+)
+def test_a_signature_makes_no_heading_of_a_command(name: str, mark: str) -> None:
+    assert commands(f"/{name}\n{mark}\nGrace\nSent from my phone") == [(name, "")]
+
+
+def test_what_is_below_a_signature_is_no_command() -> None:
+    name = "run"
     below = read(f"I will see.\n-- \n/{name}")
     assert below == Reading(swallowed=True)
     assert read(f"I will see.\n-- \nGrace\n{WROTE}\n{ORIGINAL}") == Reading()

@@ -44,12 +44,17 @@ def test_who_pushed_what_is_no_longer_there_has_no_part() -> None:
 
 
 def test_a_plain_merge_is_no_part_of_who_made_or_pushed_it() -> None:
-    """palantir/policy-bot#39: a maintainer presses *Update branch*."""
+    """palantir/policy-bot#39: a maintainer presses *Update branch*; palantir/policy-bot#12 (with
+    conflicts that were resolved), zalando/zappr#310 (before a later commit),
+    open-telemetry/opentelemetry-java-instrumentation#18485 (again and again)."""
     merge = Commit(B, (A, D), frozenset({GRACE}), is_plain_merge=True)
     work = Contributions(ADA, (commit(A), merge))
     assert contributors(work, [push(A), push(B, A, by=GRACE)]) == ({ADA}, "")
     changed = Contributions(ADA, (commit(A), merge._replace(is_plain_merge=False)))
     assert contributors(changed, [push(A)]).people == {ADA, GRACE}
+    again = Commit(C, (B, D), frozenset({HUGO}), is_plain_merge=True)
+    twice = Contributions(ADA, (commit(A), merge, again))
+    assert contributors(twice, [push(A), push(B, A, by=GRACE), push(C, B, by=HUGO)]).people == {ADA}
     later = Contributions(ADA, (commit(A), merge, commit(C, B, by=HUGO)))
     assert contributors(later, [push(A), push(B, A, by=GRACE)]).people == {ADA, HUGO}
 

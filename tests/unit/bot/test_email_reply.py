@@ -37,6 +37,20 @@ ENDS = {  # dependabot/feedback#277, OCA/oca-github-bot#82, and the libraries' i
     "an old Outlook, German": ["-----Ursprüngliche Nachricht-----"],
     "a signature": ["-- ", "Grace", "Sent from my phone"],
     "the bot's own words": ["**To start it**, a maintainer comments:"],
+    "its words to an agent": ["**It starts by itself.** If it does not, a maintainer comments:"],
+    "humanmade/Falcon#37": [
+        "On 1 October 2026 at 10:00:00, regatta-lab[bot] (a@b.org) said:",
+        "",
+        "",
+    ],
+    "zapier/email-reply-parser#1": [
+        "From: regatta-lab[bot] [mailto:a@b.org]",
+        "Sent: Monday, November 26, 2026 10:48 AM",
+        "To: Grace",
+    ],
+    "github/email_reply_parser#19": ["From: Regatta Lab ", "Sent: Tuesday", "To: a@b.org "],
+    "alfonsrv/mail-parser-reply#26": ["-----Oprindelig meddelelse-----"],
+    "alfonsrv/mail-parser-reply#31": [f"Den lör 28 nov. 2026 kl 10:00 {ADDRESS}", "skrev:"],
 }
 
 

@@ -24,7 +24,15 @@ def test_the_file_of_this_repository_is_one() -> None:
     assert policy.permits("run", "grace", "maintain")
 
 
-@pytest.mark.parametrize("name", ["Maintainers", "writer", "maintain2", "Security Champions"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Maintainers", "writer", "maintain2", "Security Champions"),
+        "repo-owners",  # integrations/terraform-provider-github#1775
+        "write-with-bypass",  # sigstore/community#401
+        "Triage +1",  # github/rest-api-description#564: any name, of no list
+    ],
+)
 def test_an_organizations_own_role_is_named_whatever_it_is_called(name: str) -> None:
     """github/gh-aw#45536, #50068."""
     policy = parse(f"commands:\n  run: {{roles: [custom/{name}]}}\n")

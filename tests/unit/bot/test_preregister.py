@@ -91,9 +91,35 @@ def test_the_headings_are_those_of_the_labs_own_form() -> None:
     assert found.hypothesis == HYPOTHESIS
 
 
-def test_headings_typed_into_an_answer_belong_to_the_answer() -> None:
-    found = sealed(form_body("Because.\n\n### Notes and more\n\nMore."))
-    assert found.hypothesis == "Because.\n\n### Notes and more\n\nMore."
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "### Notes and more",
+        "### Notes",  # github/issue-parser#11
+        "```\n### Predictions\n\nx\n```",  # Subway-Builder-Modded/registry#11271
+        "~~~~\n```\n### Predictions\n~~~~",  # OpenHands/OpenHands#16553
+        "root@host:~# cat ### Predictions",  # stefanbuck/github-issue-parser#72
+        "#### Predictions\n\nNested.",  # lidge-jun/opencodex#541
+    ],
+)
+def test_headings_typed_into_an_answer_belong_to_the_answer(typed: str) -> None:
+    found = sealed(form_body(f"Because.\n\n{typed}\n\nMore."))
+    assert found.hypothesis == f"Because.\n\n{typed}\n\nMore."
+    assert found.predictions == sealed(form_body()).predictions
+
+
+@pytest.mark.parametrize("fence", ["```yaml", "```", "~~~"])
+def test_predictions_pasted_with_their_own_fence_are_read(fence: str) -> None:
+    """Subway-Builder-Modded/registry#11271."""
+    own = form_body().replace("```yaml\n", f"```yaml\n{fence}\n", 1)
+    head, mark, notes = own.rpartition("```")
+    body = f"{head}{fence[:3]}\n{mark}{notes}"
+    assert sealed(body).predictions == sealed(form_body()).predictions
+
+
+def test_code_that_its_author_did_not_close_hides_no_field() -> None:
+    found = sealed(form_body("Because:\n\n```\nx = 1"))
+    assert found.predictions == sealed(form_body()).predictions
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,22 @@ def test_a_signed_comment_is_kept_and_wakes_its_thread(hall: Hall) -> None:
     assert hall.woken == [ThreadId(REPOSITORY, 5)]
 
 
-def test_a_delivery_as_a_form_is_kept(hall: Hall) -> None:
+@pytest.mark.parametrize(
+    "of",
+    [
+        "application/x-www-form-urlencoded",  # GitbookIO/nuts#145: GitHub's default
+        "application/x-www-form-urlencoded; charset=utf-8",  # wearerequired/traduttore#166
+        "Application/X-WWW-Form-Urlencoded",  # getstackit/stackit#1328
+    ],
+)
+def test_a_delivery_as_a_form_is_kept(hall: Hall, of: str) -> None:
     """octokit/webhooks.js#158, uselagoon/lagoon#1869: the default of a repository's webhooks."""
     form = urlencode({"payload": json.dumps(payload())}).encode()
     headers = {
         "X-Hub-Signature-256": sign(form),
         "X-GitHub-Event": "issue_comment",
         "X-GitHub-Delivery": "d-1",
-        "Content-Type": "application/x-www-form-urlencoded",
+        "Content-Type": of,
     }
     assert hall.gate.receive(headers, form) == KEPT
     for odd in (b"", b"payload=", b"a=1&b=2&payload={}", b"\xff", b"payload=%ff"):

@@ -22,6 +22,12 @@ ENDS = "\u202a\u202b\u202d\u202e\u2066\u2067\u200e\u200f\u061c"
         ("هل يساعد؟", "\u2068هل يساعد؟\u2069"),
         ("האם זה עוזר?", "\u2068האם זה עוזר?\u2069"),
         ("a line\nthen \u202e", "\u2068a line\nthen \\u202e\u2069"),
+        # jmrGrav/mcp-hugo-server-go#1158, microsoft/terminal#2409
+        ("harmless_file\u202etxt.exe", "\u2068harmless_file\\u202etxt.exe\u2069"),
+        # spencermountain/out-of-character#90
+        ("\u2066a\u2067b", "\u2068\\u2066a\\u2067b\u2069"),
+        # forem/forem#16001: what is written from right to left stays as it is
+        ("שלום Majima! מה שלומך?", "\u2068שלום Majima! מה שלומך?\u2069"),
         ("Größe · 漢字 · 👩‍🔬", "Größe · 漢字 · 👩‍🔬"),
         (3.5, 3.5),
         (None, None),
