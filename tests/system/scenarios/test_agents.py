@@ -122,8 +122,11 @@ def test_an_agent_proposes_ten_experiments_and_people_decide_what_is_more_than_t
     on_gpus = propose(lab, "on-gpus", SMALL.replace("kind: cpu", "kind: h100").replace(UNDER, ""))
     assert "asks for `h100`, and the policy gives this agent `cpu`" in lab.last(on_gpus)
     assert "declare one of these as `kind` of `resources`" in lab.last(on_gpus)
-    large = propose(lab, "large", SMALL.replace("[0, 1]", f"{[*range(8)]}").replace(UNDER, ""))
-    assert "16 device-hours, but the budget is 12 per agent and calendar month" in lab.last(large)
+    long = SMALL.replace("[0, 1]", f"{[*range(8)]}").replace(
+        "num_train_steps: 2", "num_train_steps: 30000"
+    )
+    large = propose(lab, "large", long.replace(UNDER, ""))
+    assert "device-hours, but the budget is 12 per agent and calendar month" in lab.last(large)
     own = propose(lab, "own", OWN_STEP, **{"own.py": OWN})
     assert "A maintainer has to approve it: it has its own code." in lab.last(own)
     fourth = propose(lab, "fourth", SMALL.replace(UNDER, ""))

@@ -323,14 +323,14 @@ def test_who_updates_a_branch_may_still_approve_it(lab: Lab) -> None:
 
 
 def test_an_approval_reserves_from_its_approvers_month(lab: Lab) -> None:
-    set_policy(lab, 'device_hours_per_person_and_month: {"*": 7}\n')
+    set_policy(lab, 'device_hours_per_person_and_month: {"*": 1}\n')
     lab.trainer.pace = 0
     pull, second = lab.propose(), from_a_fork(lab)
     tell(lab, "grace", pull, "/run")
     tell(lab, "grace", second, line(lab, second))
     refusal = lab.last(second)
-    assert "This needs 6 device-hours, but the budget is 7 per person" in refusal
-    assert "6 of these are used or reserved" in refusal
+    assert "This needs 0.5 device-hours, but the budget is 1 per person" in refusal
+    assert "0.5 of these are used or reserved" in refusal
     assert len(executions(lab)) == 1
     lab.trainer.pace = None
     lab.settle()
