@@ -80,12 +80,11 @@ class Reconciler:
     ) -> None:
         """With a `cluster`, executions start in the order of `runner.scheduler.queue_order`;
         without one, all start when they are approved, and Ray queues them. `isolation` is the
-        isolation of own code; without one, own code is refused. Comments link to
-        `site`. `on_records` is called after facts were added, to redraw
-        pages. With `sweep_every`, GitHub's lists are searched for missed events, and Ray's for
-        unknown jobs. With `records_branch`, the records of finished executions are copied to a
-        branch; with a `key`, signed files, too. `entries`: rows of speedruns that the store has
-        not, to rank its own among."""
+        isolation of own code; without one, own code is refused. Comments link to `site`.
+        `on_records` is called after facts were added, to redraw pages. With `sweep_every`, GitHub's
+        lists are searched for missed events, and Ray's for unknown jobs. With `records_branch`, the
+        records of finished executions are copied to a branch; with a `key`, signed files, too.
+        `entries`: rows of speedruns that the store has not, to rank its own among."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
@@ -134,8 +133,7 @@ class Reconciler:
         self._queue.put(id)
 
     def work(self) -> float | None:
-        """Look at the threads that are due, for a while. Returns the seconds until there is more to
-        do; None if nothing is planned."""
+        """Look at the threads that are due. Returns the seconds until there is more; None: nothing."""
         try:
             if not self._lead():
                 return 1.0
@@ -160,8 +158,7 @@ class Reconciler:
         waits += [RETRY.total_seconds()] if away else []
         return max(0.0, min(waits)) if waits else None
 
-    def _draw_site(self) -> None:
-        """Show what was added on the site, and have it copied."""
+    def _draw_site(self) -> None:  # with what was added, which is copied, too
         if self._actions.added:
             self._actions.added = False
             self._on_records()
