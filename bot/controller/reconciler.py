@@ -133,7 +133,7 @@ class Reconciler:
         self._queue.put(id)
 
     def work(self) -> float | None:
-        """Look at the threads that are due. Returns the seconds until there is more; None: nothing."""
+        """Look at the threads that are due. Returns the seconds until there are more, if any."""
         try:
             if not self._lead():
                 return 1.0
