@@ -75,6 +75,7 @@ bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BIN)/python -m tests.bench.generation
 	$(BIN)/python -m tests.bench.tuning
 	$(BIN)/python -m tests.bench.bot
+	$(BIN)/python -m tests.bench.flood
 	$(BIN)/python -m tests.bench.site
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
 	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
