@@ -165,9 +165,15 @@ class _Job:
     def _run(self) -> None:
         try:
             with self._own:
-                self.answer.set_result(self._asked.answer(LIMITS.seconds, "beside"))
+                answer = self._asked.answer(LIMITS.seconds, "beside")
         except BaseException as error:  # whoever asks again gets it
+            self._forget_later()
             self.answer.set_exception(error)
+        else:
+            self._forget_later()
+            self.answer.set_result(answer)
+
+    def _forget_later(self) -> None:
         self.until = time.monotonic() + KEPT_FOR
 
 

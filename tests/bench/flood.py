@@ -79,10 +79,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, local_ray(Path(folder) / "ray") as ray:
         home = Path(folder)
         with a_lab(home, ray) as (sandbox, store, _):
-            results = {
-                "machine": machine("fastapi", "ray"),
-                **flood(sandbox, store, options.minutes),
-            }
+            try:
+                found = flood(sandbox, store, options.minutes)
+            except AssertionError:
+                print((home / "bot.log").read_text())
+                raise
+    results = {"machine": machine("fastapi", "ray"), **found}
     options.into.mkdir(parents=True, exist_ok=True)
     (options.into / "flood.json").write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
