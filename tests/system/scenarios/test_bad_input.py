@@ -322,9 +322,7 @@ def test_a_pull_request_that_touches_nothing_under_experiments_gets_no_word(lab:
     assert head
     assert lab.sandbox.check_runs(head.head_sha) == []
     lab.say("grace", pull, "/run")
-    assert "There is no plan here; one comes when the branch changes" in lab.last(
-        pull
-    )
+    assert "There is no plan here; one comes when the branch changes" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 

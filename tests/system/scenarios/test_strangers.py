@@ -91,7 +91,7 @@ def test_a_plan_that_takes_long_holds_up_nobody(lab: Lab, monkeypatch: pytest.Mo
     monkeypatch.setattr(limited_plan, "_BESIDE", {})
     with monkeypatch.context() as patch:
         patch.setattr(Lab, "settle", turns)
-        with limited._LOCKS["runner.planning.limited_plan:prepare", "beside"]:  # it takes long
+        with limited._LOCKS["runner.planning.limited_plan:prepare", "", "beside"]:  # takes long
             pull = lab.propose()
             assert lab.records("plans") == {}
             lab.say("grace", 1, "/help")

@@ -122,6 +122,6 @@ def test_two_bots_side_by_side_post_everything_once(lab: Lab) -> None:
     for n, who in enumerate(["sam", "grace", "sam", "ada"]):
         lab.gate = second.gate if n % 2 else lab.gate
         lab.clock.advance(1)
-        lab.sandbox.comment(who, 2, "/help")
+        lab.sandbox.comment(who, 2, f"/retry x{n}")
         both(lab, second, 7)
-    assert sum("what it does" in body for body in lab.comments(2)) == 4
+    assert sum("**Not done:** `/retry`" in body for body in lab.comments(2)) == 4
