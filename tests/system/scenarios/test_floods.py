@@ -140,8 +140,11 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("minutes", [1.5, pytest.param(10, marks=pytest.mark.long)])
-@pytest.mark.parametrize("on", [1, 2])  # on an issue, and on the maintainer's own pull request
+@pytest.mark.parametrize(
+    ("on", "minutes"),  # on an issue, and on the maintainer's own pull request
+    [(1, 1.5), (2, 1.5), pytest.param(2, 10, marks=pytest.mark.long),
+     pytest.param(1, 10, marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_three_strangers_command_every_two_seconds_and_a_maintainer_does_not_wait(
     flood: Flood, on: int, minutes: float
 ) -> None:
