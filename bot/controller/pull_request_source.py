@@ -35,7 +35,6 @@ from runner.store.store import Store
 MAX_MODULES = 200  # own modules of an experiment
 MAX_CODE = 500_000  # bytes of all of them; parsing takes a thousand times as much memory
 MAX_DIFFERENCES = 5  # listed per alias
-PLANNED_AFTER = timedelta(seconds=2)  # a plan is asked for again
 BROKEN = (
     "The lab's own files on its default branch have mistakes, so that nothing can be planned. "
     "A maintainer mends them; then comment `/plan`."
@@ -159,7 +158,7 @@ class Declared:
         try:
             return self._limited(repository, folder, files, rung, lab)
         except Unfinished as error:
-            raise Later(str(error), PLANNED_AFTER) from error
+            raise Later(str(error), timedelta(seconds=error.wait)) from error
 
     def _limited(
         self, repository: int, folder: str, files: Tree, rung: int, lab: LabConfig

@@ -250,6 +250,8 @@ class Witness:
             return None
         except (Later, StoreFault) as error:
             wait = error.wait if isinstance(error, Later) else RETRY
+            if not wait:  # a command comes first
+                return 0.0
             self._wait = max(
                 wait.total_seconds(), min(2 * self._wait, LONGEST_RETRY.total_seconds())
             )

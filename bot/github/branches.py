@@ -15,7 +15,7 @@ from github.GithubObject import NotSet, Opt
 from bot.github.answers import Gone, Later
 from bot.github.lists import Lists
 
-MAX_OBJECTS = 20  # of git's, that are remembered after they were created
+MAX_OBJECTS = 200  # of git's, that are remembered after they were created
 
 
 @dataclass(frozen=True)

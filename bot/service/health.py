@@ -54,7 +54,7 @@ def routes(store: Store, loop: Loop) -> APIRouter:
     metrics.LEADS.set_function(lambda: float(loop.leads()))
 
     @router.get("/healthz")
-    def healthz() -> Response:
+    async def healthz() -> Response:  # not in the threads in which others may wait
         return _answer(unwell(loop), "ok", loop)
 
     @router.get("/readyz")

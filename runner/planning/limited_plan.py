@@ -32,10 +32,16 @@ MAX_RECORD = 4 << 20  # bytes of a plan's record
 QUICK = 1.0  # seconds for which the caller waits
 MAX_BESIDE = 50  # plans that take longer, with those that wait; as many answers are kept
 KEPT_FOR = 600.0  # seconds for which an answer is kept
+AGAIN = (2.0, 60.0)  # least and most seconds after which one asks again
+MAX_SLOW = 1000  # questions that are known to take longer
 
 
 class Unfinished(Exception):
-    """The plan takes longer: ask again in a moment."""
+    """The plan takes longer: ask again in so many seconds. A question costs requests."""
+
+    def __init__(self, message: str, began: float) -> None:
+        super().__init__(message)
+        self.wait = min(max(time.monotonic() - began, AGAIN[0]), AGAIN[1])
 
 
 class DeclaredText(NamedTuple):
@@ -155,6 +161,7 @@ class _Job:
 
     def __init__(self, asked: _Asked) -> None:
         self.answer, self.until = Future[Any](), float("inf")  # when it is forgotten
+        self.began = time.monotonic()
         self._own, self._asked = tempfile.TemporaryDirectory(), asked
         if needed := asked.needed:
             own = Path(self._own.name, needed.folder.name)
@@ -178,6 +185,7 @@ class _Job:
 
 
 _BESIDE: dict[bytes, _Job] = {}
+_SLOW: dict[bytes, float] = {}  # since when; it is not tried again before there is a place
 
 
 def _in_child(*question: Any) -> tuple[Any, list[bytes]]:
@@ -190,18 +198,29 @@ def _in_child(*question: Any) -> tuple[Any, list[bytes]]:
     key = asked.key()
     try:
         if key not in _BESIDE:
-            try:
-                return asked.answer(min(QUICK, LIMITS.seconds))
-            except limited.Refused as refused:
-                if refused.kind != "seconds" or LIMITS.seconds <= QUICK:
-                    raise
+            if key not in _SLOW:
+                try:
+                    return asked.answer(min(QUICK, LIMITS.seconds))
+                except limited.Refused as refused:
+                    if refused.kind != "seconds" or LIMITS.seconds <= QUICK:
+                        raise
+                _SLOW[key] = now
             if sum(not job.answer.done() for job in _BESIDE.values()) >= MAX_BESIDE:
-                raise Unfinished("many declarations are being planned")
+                while len(_SLOW) > MAX_SLOW:
+                    del _SLOW[next(iter(_SLOW))]
+                raise Unfinished("many declarations are being planned", _SLOW.get(key, now))
+            del _SLOW[key]
             _BESIDE[key] = _Job(asked)
-        if not _BESIDE[key].answer.done():
-            raise Unfinished(f"{asked.declared.file} is being planned")
-        return _BESIDE[key].answer.result()
+        job = _BESIDE[key]
+        if not job.answer.done():
+            raise Unfinished(f"{asked.declared.file} is being planned", job.began)
+        return job.answer.result()
     except limited.Refused as error:
+        if error.kind == "start":  # the machine's fault
+            _BESIDE.pop(key, None)
+            raise Unfinished(
+                f"{asked.declared.file} cannot be planned now: {error}", now
+            ) from error
         words = f"it cannot be planned: {error}"
         words += "" if error.kind == "raised" else "; make it smaller"
         raise BadExperiment([Problem(asked.declared.file, None, "", words)]) from error

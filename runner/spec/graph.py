@@ -386,8 +386,8 @@ def _own_models(
     for name in waiting:  # grows during the loop
         if (node := made.get(name)) is None:  # part of a cycle
             continue
-        if node.do == "train" and "model" in node.config.get("own", {}):
-            found[node.config["own"]["model"]] = None
+        if node.do == "train" and (model := (node.config.get("own") or {}).get("model")):
+            found[model] = None
         elif node.do not in BUILT_IN:
             fresh = {other for these in node.inputs.values() for other in these} - seen
             seen |= fresh

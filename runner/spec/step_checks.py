@@ -290,7 +290,7 @@ def _joined(_: Mapping[str, Any], inputs: Inputs, __: Collection[Path]) -> Said:
 
 def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
     rows = config.get("model", {}).get("vocab_size", BYTES)
-    if "model" not in config.get("own", {}) and rows < BYTES:
+    if "model" not in (config.get("own") or {}) and rows < BYTES:
         words = f"{rows} rows are too few: the byte tokenizer has ids up to {BYTES - 1}"
         yield ("config", "model", "vocab_size"), words
     first = now = _first(config)
@@ -309,8 +309,10 @@ def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) 
             yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
 
 
-def _no_store(at: Path, name: str, inputs: Inputs) -> Said:
-    if name == INIT:
+def _no_store(at: Path, name: str | None, inputs: Inputs) -> Said:
+    if name is None:
+        yield at, "it is empty; name an input"
+    elif name == INIT:
         yield at, f"`{INIT}` is a model and not a token store; name another input"
     else:
         yield at, f"there is no input `{name}`{near(name, inputs) or '; add it'}"

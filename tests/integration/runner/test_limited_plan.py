@@ -74,6 +74,36 @@ def test_others_are_planned_at_once_meanwhile(
     wait_for(lambda: limited_plan._in_child(*question))
 
 
+def test_who_waits_asks_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(limited_plan, "QUICK", 0.1)
+    (tmp_path / "own.txt").write_text("")
+    question = sleep, declared("waits"), Needed(tmp_path), 1
+    waits, real = list[float](), time.monotonic
+    lane = limited._LOCKS["runner.planning.limited_plan:prepare", "", "beside"]
+    for since in (0, 10, 1000):
+        monkeypatch.setattr(limited_plan.time, "monotonic", lambda since=since: real() + since)
+        with lane, pytest.raises(limited_plan.Unfinished) as told:
+            limited_plan._in_child(*question)
+        monkeypatch.undo()
+        monkeypatch.setattr(limited_plan, "QUICK", 0.1)
+        waits.append(round(told.value.wait))
+    assert waits == [2, 10, 60]
+    wait_for(lambda: limited_plan._in_child(*question))
+
+
+def test_a_machine_that_can_start_nothing_is_no_fault_of_the_declaration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise limited.Refused("start", "it cannot begin")
+
+    monkeypatch.setattr(limited, "call", refuse)
+    with pytest.raises(limited_plan.Unfinished, match="cannot be planned now: it cannot begin"):
+        limited_plan.outline(declared("start"))
+
+
 def test_so_many_are_planned_beside_the_caller(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -89,9 +119,11 @@ def test_so_many_are_planned_beside_the_caller(
     wait_for(lambda: limited_plan._in_child(*first))
     wait_for(lambda: limited_plan._in_child(*second))
     assert len(limited_plan._BESIDE) == 1, "as many answers are kept"
+    third = (sleep, declared("r"), Needed(tmp_path), 1)
     with pytest.raises(limited_plan.Unfinished):
-        limited_plan._in_child(*first[:1], declared("r"), *first[2:])
+        limited_plan._in_child(*third)
     assert len(limited_plan._BESIDE) == 2
+    wait_for(lambda: limited_plan._in_child(*third))
 
 
 def test_what_took_too_much_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
