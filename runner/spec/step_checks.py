@@ -298,8 +298,8 @@ def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) 
         yield from _no_store(("config", "tokens"), first, inputs)
     for number, phase in enumerate(_phases(config)):
         at: Path = ("config", "train", "phases", number)
-        now = phase.get("tokens", now)
-        if "tokens" in phase and (now not in inputs or now == INIT):
+        now = phase.get("tokens") or now
+        if phase.get("tokens") and (now not in inputs or now == INIT):
             yield from _no_store((*at, "tokens"), now, inputs)
         elif now == "tokens" != first:
             words = f"the first steps train on `{first}`, and a later phase cannot go to `tokens`"
@@ -310,11 +310,9 @@ def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) 
 
 
 def _no_store(at: Path, name: str | None, inputs: Inputs) -> Said:
-    if name is None:
-        yield at, "it is empty; name an input"
-    elif name == INIT:
+    if name == INIT:
         yield at, f"`{INIT}` is a model and not a token store; name another input"
-    else:
+    elif name:
         yield at, f"there is no input `{name}`{near(name, inputs) or '; add it'}"
 
 

@@ -35,7 +35,8 @@ Mode = Literal["server", "actions"]
 ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-of-the-tests"
 READING = 31  # seconds, that a plan must have stood for a bare `/run` to mean it
-# All stories under a climate: `REGATTA_CLIMATE=mild REGATTA_SEED=7 make test-stories`.
+# A climate for all stories. What they say of a moment may fail then, and of the end may not:
+# `REGATTA_CLIMATE=mild REGATTA_SEED=7 pytest tests/system/scenarios/test_story.py`.
 CLIMATE, SEED = os.environ.get("REGATTA_CLIMATE", ""), int(os.environ.get("REGATTA_SEED", "1"))
 TOKENS = {"ada": "ada-token", "sam": "sam-token", "grace": "grace-token"}
 
