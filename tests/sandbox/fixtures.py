@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import requests
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from github import Auth, Github
 from github.Repository import Repository
 
@@ -20,6 +23,21 @@ BOT_TOKEN = "ghs_bot"
 TOKENS = {"ada": "ghp_ada", "sam": "ghp_sam", "grace": "ghp_grace"}
 SECRET = "a webhook secret"
 NAME = "regatta-lab/lab"
+
+
+@functools.cache
+def app_keys() -> tuple[str, str]:
+    """An App's private key and its public half, PEM."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, form)
+    return private.decode(), public.decode()
+
 
 FORM = b"""\
 name: Experiment

@@ -17,23 +17,14 @@ from bot.github import AppAuth, GitHub, Gone, Later, Refused
 from bot.model.actions import Button
 from bot.setup.settings import Settings, Unset
 from runner.lib import redact
-from tests.sandbox.fixtures import BOT_TOKEN, FILES, NAME, SECRET, TOKENS
+from tests.sandbox.fixtures import BOT_TOKEN, FILES, NAME, SECRET, TOKENS, app_keys
 from tests.sandbox.openapi import Recorder
 
 
 @pytest.fixture(scope="module")
 def keys() -> tuple[str, str]:
     """A private key and its public half, PEM."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return private.decode(), public.decode()
+    return app_keys()
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """GitHub never makes a delivery: neither the bot nor the App's list of deliveries ever has it."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bot.controller import catch_up
 from bot.github import AppAuth, connection
@@ -28,6 +25,7 @@ from tests.reports.github.github_lab import (
     say,
     turn,
 )
+from tests.sandbox.fixtures import app_keys
 from tests.scenarios.lab import Lab, a_lab, form_body
 from tests.stub_trainer import StubRay
 
@@ -36,23 +34,9 @@ STEP = 60  # seconds; the bot looks once a minute at what is due
 DELIVERIES = r"/app/hook/deliveries"
 
 
-@functools.cache
-def keys() -> tuple[str, str]:
-    """An App's private key and its public half, PEM."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, form)
-    return private.decode(), public.decode()
-
-
 def become_app(lab: Lab) -> None:
     """From the next life on, the bot is a GitHub App."""
-    private, lab.sandbox.world.app_key = keys()
+    private, lab.sandbox.world.app_key = app_keys()
     api = f"{lab.sandbox.url}/api/v3"
     name = "regatta-lab/lab"
     lab.credentials = AppAuth("Iv1.sandbox", private, name, api=api, monotonic=lab.monotonic)
