@@ -2,7 +2,7 @@
 
 Before a look at a thread, the names of its deliveries are written to a file, which is removed after
 the look, whatever the result. A file that is left means a crash. From then on the thread's
-deliveries are looked at one by one, and one that has crashed three times alone, at the same point,
+deliveries are looked at one by one, and one that has crashed five times alone, at the same point,
 is set aside: it counts as handled, the operator sees it in the log and in `records/aside/`, and a
 comment tells the thread. If the thread's records grew in between, or a look at it was completed,
 the crash had another reason.
@@ -33,7 +33,7 @@ from runner.schema import record
 from runner.schema.record import Approval
 from runner.store.store import Store, StoreError
 
-MAX_ENDS = 3
+MAX_ENDS = 5  # fewer can befall an innocent delivery where the process is killed often
 MAX_FAILURES = 10  # over more than half an hour, before a thread's deliveries are suspected
 MAX_ALONE = 3  # of these: looks at one delivery alone, before that one is set aside
 NOT_THEIRS = (Later, RayError, StoreError, OSError)  # errors that are no delivery's fault

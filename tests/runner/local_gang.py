@@ -24,6 +24,19 @@ from runner.worker.host_group_ray import NotEnough
 PREEMPTED = 99  # exit code
 
 
+def await_file(under: Path, pattern: str, seconds: float = 200) -> None:
+    """Wait until a path that ends like this is there, while others write and rename beside it."""
+    until = time.monotonic() + seconds
+    # Unlike `rglob`, `os.walk` passes over folders that vanish while it lists them.
+    while not any(
+        (Path(folder) / name).match(pattern)
+        for folder, below, files in os.walk(under)
+        for name in (*below, *files)
+    ):
+        assert time.monotonic() < until, f"{under}: no {pattern}"
+        time.sleep(0.02)
+
+
 class LocalGangs:
     """All gangs of a test, one after the other; `hosts` are the processes of the newest."""
 

@@ -3,7 +3,6 @@
 import json
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from runner.planning import planner
 from runner.store import artifacts
 from runner.store.store import Store
 from runner.worker import executor, host_group_ray
-from tests.runner.local_gang import LocalGangs
+from tests.runner.local_gang import LocalGangs, await_file
 from tests.unit.runner.test_gang_step import declared
 
 
@@ -41,10 +40,7 @@ def test_with_one_slice_of_two_left_the_run_ends_as_one_device_would_have_ended_
     store = Store(tmp_path / "store")
 
     def lose_a_slice() -> None:
-        until = time.monotonic() + 200
-        while not list(store.local("steps").rglob("1-*.scratch/checkpoints/5")):
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        await_file(store.local("steps"), "1-*.scratch/checkpoints/5")
         gangs.most_slices = 1
         gangs.hosts[1].send_signal(signal.SIGKILL)
 

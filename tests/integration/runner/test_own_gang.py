@@ -4,7 +4,6 @@ import json
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from runner.planning import planner
 from runner.store import artifacts
 from runner.store.store import Store
 from runner.worker import executor, host_group_ray
-from tests.runner.local_gang import LocalGangs
+from tests.runner.local_gang import LocalGangs, await_file
 
 STEPS, EVERY = 150, 5
 DECLARED = f"""title: T
@@ -94,10 +93,7 @@ def test_own_code_on_two_hosts_learns_what_one_learns_and_goes_on_when_one_is_ki
         store = Store(tmp_path / "store")
 
         def kill() -> None:
-            until = time.monotonic() + 200
-            while not list(store.local("steps").rglob("1-*.scratch/checkpoints/5")):
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            await_file(store.local("steps"), "1-*.scratch/checkpoints/5")
             gangs.hosts[1].send_signal(signal.SIGKILL)
 
         killer = threading.Thread(target=kill)

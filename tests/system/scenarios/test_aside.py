@@ -54,19 +54,19 @@ def helped(lab: Lab) -> int:
     return sum(done)
 
 
-def test_a_delivery_that_ends_the_process_three_times_is_set_aside_and_told(
+def test_a_delivery_that_ends_the_process_five_times_is_set_aside_and_told(
     lab: Lab, poison: Poison, caplog: pytest.LogCaptureFixture
 ) -> None:
     lab.say("sam", 1, "poison")
-    assert poison.times == 3
+    assert poison.times == quarantine.MAX_ENDS
     (found,) = lab.records("aside").values()
     assert found["said"]["message"]["body"] == "poison"
-    assert "ended the process 3 times" in found["why"]
-    assert "is skipped: it ended the process 3 times" in caplog.text
+    assert "ended the process 5 times" in found["why"]
+    assert "is skipped: it ended the process 5 times" in caplog.text
     assert sum("### ⚠️ Skipped" in body for body in lab.comments(1)) == 1
     lab.say("sam", 1, "/help")
     assert helped(lab) == 1
-    assert poison.times == 3
+    assert poison.times == quarantine.MAX_ENDS
     assert lab.records("inbox") == lab.records("tries") == {}
 
 
@@ -77,7 +77,7 @@ def test_the_innocent_that_came_along_are_dealt_with(lab: Lab, poison: Poison) -
     lab.settle()
     assert helped(lab) == 2
     assert len(lab.records("aside")) == 1
-    assert poison.times == 4  # once together, three times by itself
+    assert poison.times == 1 + quarantine.MAX_ENDS  # once together, then by itself
 
 
 def test_a_process_that_ends_for_other_reasons_sets_nothing_aside(lab: Lab) -> None:
@@ -237,4 +237,4 @@ def test_a_delivery_that_comes_again_after_it_was_set_aside_stays_there(
     for delivery in list(lab.sandbox.webhooks.deliveries):
         lab.sandbox.webhooks.redeliver(delivery)
     lab.settle()
-    assert poison.times == 3
+    assert poison.times == quarantine.MAX_ENDS
