@@ -3,6 +3,7 @@ runner together.
 
 A local execution has no approval and is unsigned; otherwise it is as the bot's."""
 
+import os
 import shlex
 import sys
 from importlib import metadata
@@ -221,7 +222,7 @@ def run(
     with stopping(OSError, words=f"{{}}; {recorded}."):
         source = git_source.source(folder)
     facts = local_run.execute(opened, planned, console, ray, source)
-    if wandb_upload.wanted():
+    if wandb_upload.mode() != "disabled":
         _upload(opened, facts.execution.id)
     if hub.wanted():
         _upload_models(opened, facts.execution.id)
@@ -236,11 +237,14 @@ def upload_runs(
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Upload an execution's runs to W&B. Needs WANDB_API_KEY.
+    """Upload an execution's runs to W&B. Needs WANDB_API_KEY. With WANDB_MODE=offline, write them
+    to the folder `wandb`.
 
     `run` and the bot do so themselves when an execution is over, if they have the key.
     """
-    if not wandb_upload.wanted():
+    if wandb_upload.mode() == "disabled":
+        if os.environ.get(wandb_upload.KEY):
+            stop("W&B is switched off by WANDB_MODE, WANDB_DISABLED or its settings file.")
         stop(f"{wandb_upload.KEY} is not set; it says whose W&B the runs are to go to.")
     opened = options.opened(store, jobs)
     name = options.execution(opened, execution).id
@@ -253,8 +257,15 @@ def upload_runs(
 
 
 def _upload(store: Store, execution: str) -> bool:
-    """Whether all runs that have figures are uploaded now. The execution does not depend on it."""
+    """Whether all runs that have figures are uploaded now, or written for later. The execution does
+    not depend on it."""
     try:
+        if wandb_upload.mode() == "offline":
+            folder = Path(os.environ.get("WANDB_DIR") or ".")
+            runs, error = wandb_upload.write_offline(store, execution, folder)
+            later = f"{format.many(len(runs), 'run')} written to {folder / 'wandb'}"
+            remark(f"W&B: {error or f'{later}, `wandb sync --sync-all` there sends them'}")
+            return not error
         with Console(stderr=True).status("uploading to W&B"):
             there, troubles = wandb_upload.upload(store, execution)
     except (OSError, StoreError) as error:

@@ -105,6 +105,18 @@ def _environment(scratch: Path, token: Path, ports: list[int]) -> dict[str, str]
         "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_MAY_TAKE),
         "AUTOSCALER_METRIC_PORT": str(ports[9]),
         "DASHBOARD_METRIC_PORT": str(ports[10]),
+        **_data_caches(os.environ),
+    }
+
+
+def _data_caches(here: Mapping[str, str]) -> dict[str, str]:
+    """Where Hugging Face's `datasets` and Hub client find what is on this machine, by their own
+    rules; not HF_HOME, which has a token."""
+    around = here.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    home = Path(here.get("HF_HOME") or Path(around) / "huggingface").expanduser()
+    return {
+        "HF_DATASETS_CACHE": here.get("HF_DATASETS_CACHE") or str(home / "datasets"),
+        "HF_HUB_CACHE": here.get("HF_HUB_CACHE") or str(home / "hub"),
     }
 
 

@@ -43,7 +43,7 @@ def read(path: Path, most_bytes: int) -> bytes | None:
 
 def _part(path: Path, size: int) -> bytes | None:
     with refusing(path):
-        if path.parent.resolve() != path.parent:
+        if path.parent.resolve() != path.parent.absolute():
             raise Refused(f"{short(path.as_posix())}: behind a link")
         try:
             file = open_regular(path)

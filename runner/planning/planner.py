@@ -34,7 +34,7 @@ from runner.schema.record import (
     Preregistration,
 )
 from runner.spec import declaration, ladder, studies
-from runner.spec.benchmarks import FILE, name_of
+from runner.spec.benchmarks import DATA, FILE, name_of
 from runner.spec.corpus_steps import found_of
 from runner.spec.graph import Graph
 from runner.spec.step_types import SOURCED, TASKED
@@ -298,7 +298,10 @@ def _text_digests(step: PlannedStep) -> dict[str, str]:
     if step.do == "tokenizer":
         return {TOKENIZER_FILE: step.config["sha256"]}
     files = step.config["files"] if step.do in TASKED else {}
-    return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()}
+    data = step.config.get("data_files", {})
+    return {f"{name_of(task)}{FILE}": about["sha256"] for task, about in files.items()} | {
+        f"{DATA}/{path}": sha256 for path, sha256 in data.items()
+    }
 
 
 def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
@@ -308,8 +311,11 @@ def _texts(step: PlannedStep, folder: Path) -> dict[str, bytes]:
         return {"train": text.train, "validation": text.validation}
     if step.do == "tokenizer":
         return {TOKENIZER_FILE: read_file(step.config["file"], folder)}
-    files = step.config["files"]
-    return {
+    found = {
         f"{name_of(task)}{FILE}": task_sources.content(task, folder, step.config["items"])
-        for task in files
+        for task in step.config["files"]
     }
+    if name := step.config.get("data"):
+        data = task_sources.data_files(name, folder)
+        found |= {f"{DATA}/{path}": content for path, content in data.items()}
+    return found

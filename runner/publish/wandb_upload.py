@@ -7,14 +7,17 @@ environment has. An upload counts as done only when W&B has left its mark beside
 a record says so, and the run is not uploaded again. Failures here cannot fail an execution.
 """
 
+import configparser
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from runner.lib import process_tree
 from runner.publish import wandb_lines
@@ -35,9 +38,40 @@ WANDB = (sys.executable, "-m", "wandb")
 MAY_TAKE = 600.0  # seconds to write the runs of one execution, and as many to upload them
 
 
+def mode(
+    environment: Mapping[str, str] = os.environ, here: Path = Path()
+) -> Literal["online", "offline", "disabled"]:
+    """What WANDB_MODE and WANDB_DISABLED say, or else W&B's settings files, which `wandb offline`
+    and `wandb disabled` write to the folder `here`; without a switch: online if there is a key."""
+    config = environment.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb"
+    files = configparser.ConfigParser(interpolation=None)
+    with suppress(configparser.Error, UnicodeDecodeError, OSError):
+        files.read([Path(config) / "settings", here / "wandb" / "settings"])
+    kept = files["default"] if files.has_section("default") else {}
+    said = (environment.get("WANDB_MODE") or kept.get("mode") or "").lower()
+    off = environment.get("WANDB_DISABLED") or kept.get("disabled") or ""
+    if said == "disabled" or off.lower() in ("true", "1", "yes", "on"):
+        return "disabled"
+    if said in ("offline", "dryrun"):
+        return "offline"
+    return "online" if environment.get(KEY) else "disabled"
+
+
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the lab has a key for W&B."""
-    return bool(environment.get(KEY))
+    """Whether runs are to be sent to W&B: the lab has a key, and no switch of W&B is off."""
+    return mode(environment) == "online"
+
+
+def write_offline(store: Store, execution: str, folder: Path) -> tuple[list[str], str | None]:
+    """Write the runs that have figures below `folder/wandb`, from where `wandb sync` sends them.
+    Returns them, and the error if there is one."""
+    plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
+    runs = [name for of in plan.runs() if _has_figures(store, execution, name := run_name(*of))]
+    with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as scratch:
+        error = _write(store, execution, runs, Path(scratch)) if runs else None
+        for made in [] if error else Path(scratch).glob("wandb/offline-run-*"):
+            shutil.copytree(made, folder / "wandb" / made.name, dirs_exist_ok=True)
+    return runs, error
 
 
 def upload(

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from engine.config.schema import Config, Count, refusal
 from runner.lib.problems import near
 from runner.schema.metrics import OF_LM_EVAL
+from runner.spec import lm_eval_yaml
 from runner.spec.task_items import Kind, is_path_below
 
 # Tasks without a file: they are made of the validation text (`runner.worker.scores.made_tasks`).
@@ -20,6 +21,7 @@ HUMANEVAL = "humaneval"
 PACKAGED: dict[str, Kind] = {HUMANEVAL: "function"}
 GYM = "gym/"  # before the name of a dataset of reasoning-gym
 FILE = ".jsonl"
+DATA = "data"  # where the store keeps data sets of lm_eval, beside such files
 NAME = r"[a-z0-9_.-]{1,50}"  # of a task, in the names of its metrics
 OF_THE_LAB = (*MADE, *PACKAGED)
 METRICS: dict[Kind, tuple[str, ...]] = {
@@ -123,7 +125,8 @@ class LmEvalTask(Config):
     """A task of EleutherAI's lm_eval."""
 
     task: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,40}$")] = Field(
-        description="its name, as `lm_eval ls tasks` lists it"
+        description="its name, as `lm_eval ls tasks` lists it, or a .yaml file of the experiment's "
+        "folder with the keys of lm_eval"
     )
     shots: int | None = Field(
         default=None,
@@ -166,7 +169,8 @@ def lm_eval_tasks(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     suite = SUITES.get(config["suite"] or "", ())
     asked = [*config["lm_eval"], *({"task": task, "shots": shots} for task, shots in suite)]
     return {
-        one["task"].lower() + ("" if one["shots"] is None else f"-{one['shots']}shot"): one
+        one["task"].lower().removesuffix(lm_eval_yaml.ENDS)
+        + ("" if one["shots"] is None else f"-{one['shots']}shot"): one
         for one in asked
     }
 
@@ -245,6 +249,18 @@ class Benchmark(Config):
     )
     suite: Literal["marin-8b"] | None = Field(
         default=None, description="tasks of lm_eval that belong together"
+    )
+    data: str | None = Field(
+        default=None,
+        exclude_if=lambda data: data is None,  # old plans have no such key
+        description="a folder of the experiment's folder with data sets for tasks of lm_eval, each "
+        "in a folder that is called as at the Hub; without it, the lab's own cache is read",
+    )
+    data_files: dict[str, str] = Field(
+        default={}, exclude_if=lambda files: not files, description="filled in by the plan: SHA-256"
+    )
+    own_tasks: dict[str, dict[str, Any]] = Field(
+        default={}, exclude_if=lambda tasks: not tasks, description="filled in by the plan"
     )
     files: dict[str, TaskFile] = Field(default={}, description="filled in by the plan")
 

@@ -33,8 +33,10 @@ CACHE = "REGATTA_CACHE"
 
 def cache() -> Path:
     """The folder on this machine for copies of what is in a bucket."""
-    given = os.environ.get(CACHE)
-    return Path(given).resolve() if given else Path.home().resolve() / ".cache" / "regatta"
+    if given := os.environ.get(CACHE):
+        return Path(given).resolve()
+    around = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(around).resolve() / "regatta"
 
 
 class StoreError(Exception):

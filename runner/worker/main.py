@@ -105,7 +105,7 @@ def _attempt(store: Store, folder: Path | Remote, written: bytes) -> int:
 
 def _steps(store: Store, spec: AttemptSpec) -> None:
     """Make the plan's steps. Raises MakingFailed, and MakerLost if they lost their machines."""
-    from runner.worker import executor  # imports TensorStore, which counts threads
+    from runner.worker import executor, needs  # imports TensorStore, which counts threads
 
     plan, isolation = spec.plan, spec.isolation
     if (plan.own_code() or plan.compiled) and not isolation:
@@ -117,6 +117,8 @@ def _steps(store: Store, spec: AttemptSpec) -> None:
             lockfile.check(store.fetch(code_folder(plan)), isolated=isolation == "bubblewrap")
         except (BadExperiment, bubblewrap.CannotIsolate) as error:
             raise MakingFailed(str(error)) from error
+    if wanting := needs.missing(store, plan):
+        raise MakingFailed("; ".join(wanting))
     limits = bubblewrap.Limits(seconds=spec.limit_seconds or bubblewrap.USUAL.seconds)
     terms = executor.Terms(isolation, limits)
     executor.run(store, plan, code_folder(plan), spec.attempt.rpartition(".")[0], terms)

@@ -19,7 +19,7 @@ from engine.model.generation import Completion, Prompt, Sampling
 from engine.model.scoring import Continuation, Scored
 from runner.lib.canonical_json import to_json
 from runner.schema import metrics
-from runner.spec.benchmarks import FILE, MADE, lm_eval_tasks, name_of
+from runner.spec.benchmarks import DATA, FILE, MADE, lm_eval_tasks, name_of
 from runner.spec.step_types import KEPT
 from runner.spec.task_items import Answer, BadTask, Choice, Function, Item, Kind, Whole, items_of
 from runner.worker.models import look_ahead_probe
@@ -83,7 +83,9 @@ def benchmark(
             solution_tests.check(task.name, task.items)
     others, unreached = list[LoadedTask](), dict[str, str]()
     if asked_of_lm_eval := lm_eval_tasks(config):
-        others, unreached = loaded(asked_of_lm_eval)
+        data = kept / DATA if config.get("data") and kept else None
+        own = config.get("own_tasks", {})
+        others, unreached = loaded(asked_of_lm_eval, own=own, data=data, context=shortest)
         if not tasks and not others:
             raise BadTask(f"no task could be loaded: {unreached}", "lm_eval")
     found: dict[str, list[dict[str, Any]]] = {}

@@ -4,9 +4,10 @@ lab. Data come from the cache of Hugging Face's `datasets`; nothing is fetched h
 A context that is too long for the model loses its beginning, as with lm_eval's own models."""
 
 import os
+import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +18,16 @@ from engine.data.tokenize import Tokenizer
 from engine.model.generation import Prompt, Sampling
 from engine.model.scoring import Continuation
 from runner.lib.problems import near
+from runner.spec.lm_eval_yaml import ENVIRONMENT
 from runner.spec.task_items import BadTask
 from runner.worker.scores.answers import Answers
 from runner.worker.scores.item_tokens import until, windows
+from runner.worker.scores.lm_eval_data import loading_from
 
-OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE")
+OFFLINE = (
+    *("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE"),
+    "HF_DATASETS_DISABLE_PROGRESS_BARS",
+)
 MAX_TOKENS = 256  # of an answer, if its task does not say how many
 FEW_SHOT_SEED = 1234  # lm_eval's own
 # Tasks whose own code judges what a model writes, and was read: it runs nothing of that.
@@ -34,20 +40,27 @@ class LoadedTask(NamedTuple):
 
 
 def loaded(
-    asked: Mapping[str, Mapping[str, Any]], include: Path | None = None
+    asked: Mapping[str, Mapping[str, Any]],
+    include: Path | None = None,
+    own: Mapping[str, Mapping[str, Any]] = {},  # never changed
+    data: Path | None = None,
+    context: int = 1 << 30,
 ) -> tuple[list[LoadedTask], dict[str, str]]:
     """The tasks with their data, and {name: why it could not be loaded}. `asked`: {name: {task,
-    shots}}. `include`: a trusted folder with tasks as YAML, in place of those of lm_eval. Raises
-    BadTask."""
+    shots}}. `include`: a trusted folder with tasks as YAML, in place of those of lm_eval. `own`:
+    {file: task} of the experiment's own. `data`: a folder with data sets, which come before those
+    in the cache. `context`: how many tokens a model sees. Raises BadTask."""
     manager = _manager(include)
     for name in (one["task"] for one in asked.values()):
-        if name not in manager.all_tasks:
+        if name not in own and name not in manager.all_tasks:
             hint = near(name, manager.all_tasks) or "; `lm_eval ls tasks` lists them"
             raise BadTask(f"lm_eval has no task `{name}`{hint}")
+    random.seed(0)  # as lm_eval does; some tasks shuffle choices
     tasks, missing = [], {}
     for name, one in asked.items():
         try:
-            found = manager.load([one["task"]])
+            with loading_from(data):
+                found = manager.load([{**own[one["task"]]} if one["task"] in own else one["task"]])
             for part, task in found["tasks"].items():
                 if part not in READ and _judges(task):
                     raise BadTask(
@@ -56,12 +69,29 @@ def loaded(
                     )
                 if one["shots"] is not None:
                     task.set_config(key="num_fewshot", value=one["shots"])
+                writes = task.OUTPUT_TYPE == "generate_until"
+                count = _most_tokens(task.config.generation_kwargs or {}) if writes else 0
+                if count >= context:
+                    raise WrongTokens(
+                        f"its answers may have {count} tokens, and the model's context is "
+                        f"{context} (seq_len); raise seq_len, or take the task out"
+                    )
                 task.set_fewshot_seed(seed=FEW_SHOT_SEED)
+                task.build_qa_turn = partial(_solved, task.build_qa_turn)
+                task.build_all_requests(limit=1)  # what would fail later fails here
         except Exception as error:  # whatever a task's own code raises
             missing[name] = f"{type(error).__name__}: {error}"[:500]
             continue
         tasks.append(LoadedTask(name, found))
     return tasks, missing
+
+
+def _solved(build: Callable[..., Any], c: Any = None, a: Any = None, **said: Any) -> Any:
+    """A solved example whose answer is a list of one choice's number, as AGIEval has it: there
+    lm_eval 0.4.13 stops (EleutherAI/lm-evaluation-harness#2323)."""
+    if c and isinstance(a, list) and a and isinstance(a[0], int):
+        a = a[0]
+    return build(c=c, a=a, **said)
 
 
 def _judges(task: Any) -> bool:
@@ -80,10 +110,15 @@ def _judges(task: Any) -> bool:
 
 @cache
 def _manager(include: Path | None) -> Any:
-    os.environ.update(dict.fromkeys(OFFLINE, "1"))  # read when these libraries are imported
+    os.environ.update(
+        dict.fromkeys((*OFFLINE, "HF_DATASETS_DISABLE_PROGRESS_BARS"), "1")
+    )  # read when these libraries are imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from lm_eval import utils
     from lm_eval.tasks import TaskManager
 
+    ENVIRONMENT.filters.update(utils.env.filters)
+    utils.env = ENVIRONMENT  # a sandbox, for tasks and data that an experiment brings
     return TaskManager(include_path=include and str(include), include_defaults=include is None)
 
 
@@ -99,16 +134,15 @@ def answers_to(
             _asking(model, tokenizer), task.found, limit=most_items, bootstrap_iters=0
         )
         for part, samples in found["samples"].items():
-            aggregations = task.found["tasks"][part].aggregation()
-            results = found["results"][part]
-            for line in _lines(part, samples, aggregations, results, tokenizer):
+            of, results = task.found["tasks"][part], found["results"][part]
+            for line in _lines(part, of, samples, results, tokenizer):
                 yield {"task": task.name} | line
 
 
 def _lines(
     part: str,
+    task: Any,
     samples: Sequence[Mapping[str, Any]],
-    aggregations: Mapping[str, Any],
     results: Mapping[str, Any],
     tokenizer: Tokenizer,
 ) -> list[dict[str, Any]]:
@@ -117,11 +151,12 @@ def _lines(
     over items (F1, perplexity, BLEU) is in the first line, as `aggregates`."""
     from lm_eval.api.metrics import mean
 
+    aggregations = task.aggregation()
     by_filter: dict[str, list[Mapping[str, Any]]] = {}
     for sample in samples:
         by_filter.setdefault(sample["filter"], []).append(sample)
     first = next(iter(by_filter))
-    lines = [_line(part, sample, tokenizer) for sample in by_filter[first]]
+    lines = [_line(part, task, sample, tokenizer) for sample in by_filter[first]]
     for name, read in by_filter.items():
         for metric in dict.fromkeys(metric for sample in read for metric in sample["metrics"]):
             called = metric if name == first else f"{metric}.{name}"
@@ -141,19 +176,25 @@ def _lines(
     return lines
 
 
-def _line(part: str, sample: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+def _line(part: str, task: Any, sample: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     """An item as it is recorded."""
     asked = [[x for x in one if isinstance(x, str)] for one in sample["arguments"]]
+    answers = [one[0] for one in sample["resps"]]
+    choices: list[str] = []
+    if task.OUTPUT_TYPE == "multiple_choice" and hasattr(task, "doc_to_choice"):
+        choices = task.doc_to_choice(sample["doc"])
+        # What follows asks for the choices alone, for acc_mutual_info.
+        asked, answers = asked[: len(choices)], answers[: len(choices)]
     line: dict[str, Any] = {"part": part, "item": sample["doc_id"], "metrics": {}}
     contexts = [one[0] for one in asked]
     line["context"] = contexts[0] if len(set(contexts)) == 1 else contexts
-    answers = [one[0] for one in sample["resps"]]
     if all(isinstance(one, tuple) for one in answers):  # likelihoods
         line["logprobs"] = [float(one[0]) for one in answers]
         line["greedy"] = [bool(one[1]) for one in answers]
         line["choices"] = [one[-1] for one in asked]
         line["bytes"] = [len(one[-1].encode()) for one in asked]
-        line["answer"] = _number(sample["target"], asked) if len(asked) > 1 else 0
+        several = len(asked) > 1
+        line["answer"] = _right(task, sample["doc"], choices, len(asked)) if several else 0
     elif all(isinstance(one, str) for one in answers):
         line |= {"written": answers, "answer": str(sample["target"])}
     else:
@@ -164,12 +205,20 @@ def _line(part: str, sample: Mapping[str, Any], tokenizer: Tokenizer) -> dict[st
     return line
 
 
-def _number(target: object, asked: Sequence[Sequence[str]]) -> int | None:
-    """The number of the right choice, if lm_eval says one."""
-    if isinstance(target, int) and 0 <= target < len(asked):
-        return int(target)
-    choices, right = [one[-1].strip() for one in asked], str(target).strip()
-    return choices.index(right) if right in choices else None
+def _right(task: Any, doc: Mapping[str, Any], choices: Sequence[str], count: int) -> int | None:
+    """The number of the right one of `count` choices, as lm_eval's `process_results` finds it: by
+    its position, because texts may repeat. None if several are right, or none."""
+    if not hasattr(task, "doc_to_choice"):
+        right = doc.get("gold")
+    elif task.multiple_input:  # such as WinoGrande: contexts differ, what follows them does not
+        right = task.doc_to_text(doc)
+    else:
+        right = task.doc_to_target(doc)
+    if isinstance(right, list) and len(right) == 1:
+        right = right[0]
+    if isinstance(right, str):
+        right = choices.index(right) if right in choices else None
+    return right if isinstance(right, int) and 0 <= right < count else None
 
 
 def _asking(answering: Answers, tokenizer: Tokenizer) -> Any:
@@ -227,11 +276,6 @@ def _asking(answering: Answers, tokenizer: Tokenizer) -> Any:
             found = [""] * len(requests)
             for (count, temperature), numbers in groups.items():
                 room = answering.seq_len - count
-                if room < 1:
-                    raise WrongTokens(
-                        f"its answers may have {count} tokens, and the model's context is "
-                        f"{answering.seq_len} (seq_len); raise seq_len, or take the task out"
-                    )
                 prompts = [
                     Prompt(np.asarray(self.tok_encode(requests[n].args[0])[-room:], np.int32), 0, n)
                     for n in numbers
