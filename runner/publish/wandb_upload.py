@@ -70,7 +70,8 @@ def write_offline(store: Store, execution: str, folder: Path) -> tuple[list[str]
     with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as scratch:
         error = _write(store, execution, runs, Path(scratch)) if runs else None
         for made in [] if error else Path(scratch).glob("wandb/offline-run-*"):
-            shutil.copytree(made, folder / "wandb" / made.name, dirs_exist_ok=True)
+            target = folder / "wandb" / made.name  # links to logs of the child are left out
+            shutil.copytree(made, target, dirs_exist_ok=True, ignore_dangling_symlinks=True)
     return runs, error
 
 
