@@ -42,6 +42,7 @@ from runner.store.store import Store, StoreError
 
 HEAD = "# The lab's corpora; `regatta corpus -h` says how an entry comes here.\n"
 SHOWN = 300  # characters of a record
+NAMED = 3  # places of what is left out, for each reason
 
 app = App(help="Register corpora, fetch them into the store, look into them.", no_args_is_help=True)
 
@@ -269,16 +270,18 @@ def show(
 ) -> None:
     """Show a corpus: digest, licence, size, documents by source, and its first records.
 
-    Reads all of its files, and counts what a step would leave out."""
+    Reads all of its files. Says what a step would leave out, why, and where some of it is."""
     registry = _registry()
     corpus, opened = _named(registry, name), options.opened(store, jobs)
     fetched = _fetched(name, corpus, opened)
     sources, bytes_, left_out = Counter[str](), Counter[str](), Counter[str]()
-    first: list[Document] = []
+    first, where = list[Document](), dict[str, list[str]]()  # where some lie that are left out
     with stopping(BadText, StoreError, CorpusError, code=FAILED):
         for item in _documents(opened, name, corpus, fetched):
             if isinstance(item, LeftOut):
                 left_out[item.why] += 1
+                if len(places := where.setdefault(item.why, [])) < NAMED:
+                    places.append(item.where)
                 continue
             source = str(item["source"])
             sources[source] += 1
@@ -294,7 +297,9 @@ def show(
         **corpus.model_dump(mode="json", exclude_none=True),
         "place": str(opened.place(folder(fetched.sha256))),
         "sources": by_source,
-        "left_out": dict(left_out),
+        "left_out": {
+            why: {"documents": count, "first": where[why]} for why, count in left_out.items()
+        },
         "records": first,
     }
     if as_json:
@@ -306,7 +311,10 @@ def show(
         f"licence {corpus.licence}; {corpus.format} from {corpus.where}",
         f"{many(fetched.files, 'file')}, {size(fetched.bytes)}, SHA-256 {fetched.sha256}",
         f"split: {flow(corpus.split)}",
-        *(f"left out: {many(count, 'document')} {why}" for why, count in left_out.most_common()),
+        *(
+            f"left out: {many(count, 'document')} {why} (first: {'; '.join(where[why])})"
+            for why, count in left_out.most_common()
+        ),
     ):
         out.print(printable(line), markup=False)
     rows = [(of["source"], f"{of['documents']:,}", size(of["bytes"])) for of in by_source]

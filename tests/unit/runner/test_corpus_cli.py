@@ -43,7 +43,10 @@ def test_a_corpus_is_added_fetched_shown_and_checked(lab: Path) -> None:
     assert (entry.fetched.files, entry.licence) == (1, "MIT")
     shown = json.loads(typed("corpus show web@1 --json --records 1"))
     assert [of["source"] for of in shown["sources"]] == ["a", "web"]
-    assert shown["left_out"] == {"without a text": 1}
+    why, said = next(iter(shown["left_out"].items()))
+    assert (why, said["documents"]) == ("without a text", 1)
+    assert said["first"][0].startswith("a.jsonl, line ")
+    assert f"(first: {said['first'][0]})" in typed("corpus show web@1")
     assert shown["records"][0]["text"] == "one"
     assert "SHA-256" in typed("corpus show web@1")
     listed = json.loads(typed("corpus ls --json"))
