@@ -21,7 +21,7 @@ from bot.rules.approvers import (
     role_allowed,
     still_permitted,
 )
-from bot.rules.which_plan import GOOD_FOR, OWN, Case, posted, unreadable
+from bot.rules.which_plan import GOOD_FOR, OWN, Case, is_before_cancel, posted, unreadable
 from runner.planning import subset
 from runner.schema.record import Narrowing
 
@@ -44,6 +44,18 @@ def not_restored(case: Case) -> str | None:
     if since is None or all(word.given_at > since for word in case.words):
         return None
     return "the lab lost its records of this thread; post the command again if you still want it"
+
+
+def not_called_off(case: Case) -> str | None:
+    """No `/cancel` of all that runs was written after the command, and heard before it."""
+    asked = case.word.given_at, CommandKey.parse(case.word.command)
+    for key, answered in case.thread.answered.items():
+        if answered.all_before and is_before_cancel(*asked, answered.all_before, key):
+            return (
+                f"{answered.by.login} wrote `/cancel` after it; post the command again if you "
+                "still want it"
+            )
+    return None
 
 
 def any_plan(case: Case) -> str | None:
@@ -333,6 +345,7 @@ OF_BARE = (same_repository, settled, no_push_between)
 AT_APPROVAL = (
     on_pull_request,
     not_restored,
+    not_called_off,
     known_person,
     not_bot,
     policy_readable,

@@ -198,8 +198,9 @@ def _answer(
     if what == "cancel" or thread.is_pull:
         why = which_plan.forbidden(thread, what, message.author)
     executions: tuple[str, ...] = ()
+    means_all = what == "cancel" and thread.is_pull and not words and why is None
     if what == "cancel":
-        executions = _stopped(thread, message, words)
+        executions = _stopped(thread, message, key, words)
         why = why or (None if executions else _nothing_to_stop(thread, words))
     else:
         why = why or _nothing_to_plan(thread, words)
@@ -212,17 +213,20 @@ def _answer(
         why=why or "",
         executions=executions if why is None else (),
         plan=len(thread.plans) + 1 if what == "plan" and why is None else None,
+        all_before=message.at if means_all else None,
     )
     return Write(f"answers/{thread.id}/{key}", answered)
 
 
-def _stopped(thread: Thread, message: Message, words: str) -> tuple[str, ...]:
+def _stopped(thread: Thread, message: Message, key: CommandKey, words: str) -> tuple[str, ...]:
     """The executions that a `/cancel` means."""
     return tuple(
         ran.execution.id
         for ran in thread.executions
         if thread.is_pull and words in ("", ran.execution.id)
-        if not ran.result and not ran.life.cancelled and _was_begun_before(thread, ran, message)
+        if not ran.result
+        and not ran.life.cancelled
+        and _was_begun_before(thread, ran, message, key)
     )
 
 
@@ -234,18 +238,15 @@ def _nothing_to_stop(thread: Thread, words: str) -> str:
     return _NO_EXECUTION.format(code(words))
 
 
-def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
+def _was_begun_before(thread: Thread, ran: Ran, message: Message, key: CommandKey) -> bool:
     """Whether a `/cancel` can mean this execution. A late one does not mean executions that were
-    approved after it was written; at equal times it does, because stopping is the safe side. A
-    button exists only after its execution."""
+    approved after it was written. A button exists only after its execution."""
     if message.via == "button":
         return True
     command = CommandKey.parse(command_of(ran.origin.approval))
     begun_by = thread.approvals.get(command)
     asked_at = begun_by.asked_at if begun_by else None
-    if asked_at is not None and asked_at != message.at:
-        return asked_at < message.at
-    return command.comment is None or message.via != "comment" or command.comment <= message.id
+    return which_plan.is_before_cancel(asked_at, command, message.at, key)
 
 
 def _nothing_to_plan(thread: Thread, words: str) -> str | None:

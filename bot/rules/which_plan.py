@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from bot.model.escape import code
-from bot.model.keys import Key
+from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import AGENT, APP, Command, Policy
 from bot.model.thread import Thread
 from runner.lib.format import full_stop
@@ -178,6 +178,18 @@ def forbidden(thread: Thread, command: Command, by: Person) -> str | None:
         return sentence(f"`{by.login}` is an agent and may do this for its own pull request only")
     why = may(policy, command, by.login, role_of(thread, by))
     return why and sentence(why)
+
+
+def is_before_cancel(
+    asked_at: datetime | None, command: CommandKey, cancelled_at: datetime, cancel: CommandKey
+) -> bool:
+    """Whether a `/cancel` was written after a command that starts something. At equal times it was,
+    unless the numbers of their comments say otherwise: stopping is the safe side."""
+    if asked_at is not None and asked_at != cancelled_at:
+        return asked_at < cancelled_at
+    if command.comment is None or cancel.comment is None:
+        return True
+    return (command.comment, command.nth) <= (cancel.comment, cancel.nth)
 
 
 def sentence(clause: str) -> str:

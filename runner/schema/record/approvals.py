@@ -102,3 +102,6 @@ class Answered(Record):
     why: str = ""  # the reason for a refusal
     executions: tuple[str, ...] = ()  # the executions that it stops
     plan: int | None = None  # the number of the plan it asked for
+    # for a `/cancel` of all that runs: when it was written, by GitHub's clock; what was asked for
+    # before, and is heard after, is not started
+    all_before: Instant | None = since(None)

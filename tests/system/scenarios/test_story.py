@@ -528,6 +528,27 @@ def test_run_and_cancel_heard_at_once_are_taken_in_their_order(slow_lab: Lab) ->
     assert lab.trainer.submissions == []
 
 
+def test_a_run_that_is_heard_after_the_cancel_that_was_written_after_it_starts_nothing(
+    tmp_path: Path,
+) -> None:
+    with a_lab(tmp_path) as lab:
+        lab.preregister()
+        pull = lab.propose()
+        gate, lab.gate = lab.gate, None
+        tell(lab, "grace", pull, "/run")
+        late, lab.undelivered = lab.undelivered, []
+        lab.gate = gate
+        lab.say("grace", pull, "On second thought:\n\n/cancel")
+        assert "Nothing is running here" in lab.last(pull)
+        for headers, body in late:
+            lab.deliver(headers, body)
+        lab.settle()
+        assert "Grace wrote `/cancel` after it; post the command again" in lab.last(pull)
+        assert lab.trainer.submissions == []
+        lab.say("grace", pull, "/run")
+        assert [result["state"] for result in results(lab)] == ["done"]
+
+
 def test_an_execution_cancelled_while_it_waits_for_devices_never_starts(slow_lab: Lab) -> None:
     lab = slow_lab
     lab.trainer.busy = True

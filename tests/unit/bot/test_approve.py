@@ -225,6 +225,29 @@ def test_not_bot() -> None:
     assert "`robo[bot]` is an app, and only people can approve" in refused(thread(), CODE, robo)
 
 
+def test_not_called_off() -> None:
+    """A `/cancel` that was written after a `/run` and is heard before it; see homu#178."""
+
+    def after_a_cancel(of: float, command: str = "60-0", **changes: Any) -> str:
+        cancel = record.Answered(
+            command=command, what="cancel", by=HUGO, at=after(90), yes=False, why="Nothing is …"
+        )
+        cancel = cancel.model_copy(update={"all_before": after(of), **changes})
+        return refused(thread(answered={CommandKey.parse(command): cancel}))
+
+    why = "Hugo wrote `/cancel` after it; post the command again if you still want it."
+    assert after_a_cancel(61) == after_a_cancel(60) == why
+    assert after_a_cancel(60, "50-1") == after_a_cancel(60, "r3-0") == why
+    assert after_a_cancel(59) == after_a_cancel(60, "49-0") == ""
+    assert after_a_cancel(61, all_before=None) == ""  # who may not, or one execution only
+    both = Message(50, GRACE, after(60), "/cancel\n\n/run")
+    before = record.Answered(
+        command="50-0", what="cancel", by=GRACE, at=after(90), yes=False, all_before=after(60)
+    )
+    of = thread(answered={CommandKey.parse("50-0"): before})
+    assert rules_approval.run(of, both, both.key(1), CODE).approved
+
+
 def test_policy_readable() -> None:
     broken = lab(problems=(".github/regatta/policy.yml, line 3: it is wrong",))
     assert refused(thread(broken)) == (

@@ -99,6 +99,18 @@ def test_a_cancel_is_answered_by_a_record_and_stops_what_that_names() -> None:
     assert (60, "rocket") in reactions(thread)
 
 
+def test_a_cancel_of_everything_by_who_may_records_when_it_was_written() -> None:
+    for body, by, is_recorded in (
+        ("/cancel", synthetic.GRACE, True),
+        (f"/cancel {EXECUTION}", synthetic.GRACE, False),
+        ("/cancel", SAM, False),
+    ):
+        message = Message(60, by, NOW + timedelta(seconds=7), body)
+        for of in (running(messages=(message,)), pull(messages=(message,))):
+            (answer,) = answers_of(of)
+            assert answer.all_before == (message.at if is_recorded else None)
+
+
 def test_a_cancel_means_what_was_begun_before_it() -> None:
     thread = running(messages=(comment("/cancel", id=40),))
     (answer,) = answers_of(thread)
