@@ -90,19 +90,11 @@ class Branches(Lists):
 
     def _content(self, path: str, ref: Opt[str] = NotSet) -> ContentFile | None:
         """A file at a commit, or on the default branch; None if there is none."""
-        found = self._at(path, ref)
-        return None if isinstance(found, list) else found
-
-    def _listed(self, folder: str, ref: str) -> list[ContentFile]:
-        """The content of a folder at a commit; empty if there is no such folder."""
-        found = self._at(folder, ref)
-        return found if isinstance(found, list) else []
-
-    def _at(self, path: str, ref: Opt[str]) -> ContentFile | list[ContentFile] | None:
         try:
-            return self._there.get_contents(path, ref)
+            found = self._there.get_contents(path, ref)
         except Gone:
             return None
+        return None if isinstance(found, list) else found
 
 
 def blob_id(content: bytes, like: str | None = None) -> str:

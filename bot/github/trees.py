@@ -49,18 +49,29 @@ class Trees(Branches):
         """Every file of a commit, or of one of its folders; paths are the commit's. Raises Refused
         (413) if GitHub does not list as many."""
         listed, truncated = self._entries(commit, "", recursive=True)
-        for name in filter(None, folder.split("/")) if truncated else ():
-            inside, _ = self._entries(commit, "")
-            found = [entry.sha for entry in inside if entry.is_folder and entry.path == name]
-            if not found:
-                return []
-            commit = found[0]
         if truncated and folder:
-            listed, truncated = self._entries(commit, f"{folder}/", recursive=True)
+            found = self._folder(commit, folder)
+            if found is None:
+                return []
+            listed, truncated = self._entries(found, f"{folder}/", recursive=True)
         if truncated:
             raise Refused(413, f"{folder or 'the repository'} has more files than GitHub lists")
         within = f"{folder}/" if folder else ""
         return [x for x in listed if not x.is_folder and x.path.startswith(within)]
+
+    def inside(self, commit: str, folder: str) -> list[Entry]:
+        """What one folder of a commit holds; empty if there is no such folder. Raises Gone if
+        GitHub does not show the commit, which the content of a path would not tell apart."""
+        found = self._folder(commit, folder)
+        return self._entries(found, f"{folder}/")[0] if found else []
+
+    def _folder(self, commit: str, folder: str) -> str | None:
+        """The tree of a folder of a commit; None if there is no such folder."""
+        tree: str | None = commit
+        for name in folder.split("/"):
+            listed = self._entries(tree, "")[0] if tree else []
+            tree = next((x.sha for x in listed if x.is_folder and x.path == name), None)
+        return tree
 
     def _differing(self, old: str | None, new: str, under: str, left: list[int]) -> Iterator[str]:
         """The files of a tree that are not, or otherwise, in another; equal folders are skipped.

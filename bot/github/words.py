@@ -24,6 +24,7 @@ from bot.model.policy_file import OLD_PATH, PATH
 from bot.model.thread import Commit, Contributions, Issue, Pull, Push, Review
 from runner.schema import lab_config
 
+PLAIN_FILES = "100644", "100755"  # modes in a tree: no links, no submodules
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
 
 
@@ -170,15 +171,15 @@ class GitHub(Trees):
 
     def lab_files(self, commit: str) -> dict[str, bytes]:
         """The YAML files of the lab's folder at a commit, by path; if there is no policy, also
-        the file at its old path."""
-        found = {
+        the file at its old path. Raises Gone if GitHub does not show the commit."""
+        listed = self.inside(commit, lab_config.FOLDER)
+        if all(one.path != PATH for one in listed):
+            listed += [x for x in self.inside(commit, ".github") if x.path == OLD_PATH]
+        return {
             one.path: self.blob(one.sha)
-            for one in self._listed(lab_config.FOLDER, commit)
-            if one.type == "file" and lab_config.is_read(one.path)
+            for one in listed
+            if one.mode in PLAIN_FILES and lab_config.is_read(one.path)
         }
-        if PATH not in found and (old := self._content(OLD_PATH, commit)):
-            found[OLD_PATH] = base64.b64decode(old.content)
-        return found
 
     def role(self, login: str) -> str:
         """`role_name` of a person in the repository now; "" if GitHub knows nobody of that name."""

@@ -90,7 +90,9 @@ class GitHubsExamples:
         commit = {"sha": head, "author": self.person, "committer": self.person}
         commit["parents"] = [{"sha": pull["base"]["sha"]}]
         file = {"path": "README.md", "mode": "100644", "type": "blob", "sha": sha}
-        listed = {"type": "file", "path": ".github/regatta/policy.yml", "sha": sha}
+        policy = file | {"path": "policy.yml"}
+        github = {"path": ".github", "mode": "040000", "type": "tree", "sha": "1" * 40}
+        lab = {"path": "regatta", "mode": "040000", "type": "tree", "sha": "2" * 40}
         pushed = {"event": "head_ref_force_pushed", "actor": self.person, "commit_id": head}
         pushed |= {"id": 1, "created_at": pull["created_at"]}
         role = {"permission": "write", "role_name": "maintain", "user": self.person}
@@ -119,12 +121,13 @@ class GitHubsExamples:
             ("GET", r"/issues/\d+/timeline", (200, [pushed])),
             ("GET", r"/pulls/\d+/reviews", (200, [self.review])),
             ("GET", r"/branches/\w+", (200, {"name": "master", "commit": commit})),
-            ("GET", "/contents/.github/regatta", (200, [listed])),
             ("GET", r"/contents/README.md", (200, {"type": "file", "sha": sha} | content)),
             ("GET", r"/git/ref/heads/[\w-]+", (200, {"object": {"type": "commit", "sha": head}})),
             ("GET", r"/git/commits/\w+", (200, {"sha": head, "tree": {"sha": sha}})),
             ("PATCH", r"/git/refs/heads/[\w-]+", (200, {"object": {"sha": head}})),
-            ("GET", r"/git/trees/\w+", (200, {"sha": head, "tree": [file], "truncated": False})),
+            ("GET", "/git/trees/1+", (200, {"tree": [lab], "truncated": False})),
+            ("GET", "/git/trees/2+", (200, {"tree": [policy], "truncated": False})),
+            ("GET", r"/git/trees/\w+", (200, {"tree": [file, github], "truncated": False})),
             ("GET", r"/git/blobs/\w+", (200, {"sha": sha} | content)),
             ("GET", r"/issues/\d+/comments", (200, [self.comment])),
             (

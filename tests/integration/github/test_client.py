@@ -6,7 +6,7 @@ import pygit2
 import pytest
 
 from bot.fake_github.server import Sandbox
-from bot.github import GitHub
+from bot.github import GitHub, Gone
 from bot.model.policy_file import OLD_PATH, PATH
 from bot.model.thread import Commit
 from runner.schema.lab_config import FOLDER
@@ -148,6 +148,8 @@ def test_the_labs_files_are_those_of_the_default_branch(github: GitHub, sandbox:
     assert github.default_head() == later
     wanted = {PATH: b"settle_seconds: 60\n", other: b"tracks: {}\n"}
     assert github.lab_files(later) == wanted
+    with pytest.raises(Gone):  # a replica does not know the commit yet; that is not "no policy"
+        github.lab_files("0" * 40)
 
 
 def test_more_files_than_github_lists_in_a_comparison_are_found(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bot.model import policy_file
 from tests.reports.github.github_lab import (
     FILES,
     PULL,
@@ -201,6 +202,24 @@ def test_homu_141_a_commit_that_github_does_not_know_yet(
     assert count(lab, "cannot run yet") == 0
     assert checks(lab) == [("regatta / plan", "success")]
     assert plans(lab) == [lab.sandbox.issue(2).as_pull.head_sha]
+
+
+def test_homu_141_a_new_policy_that_github_does_not_show_yet_is_not_taken_for_none(
+    lab: Lab,
+) -> None:
+    """Its commit is the newest of the default branch, and its files are not there yet."""
+    lab.trainer.reachable = False
+    begin(lab)
+    owner, policy = lab.sandbox.world.owner.login, {policy_file.PATH: b"own: true\n"}
+    sha = lab.sandbox.commit(owner, "main", policy, "A policy")
+    fail(lab, "GET", rf"/(contents/|git/trees/{sha})", 404, "Not Found")
+    lab.trainer.reachable = True
+    turn(lab, 20)
+    assert lab.trainer.submissions == []
+    mend(lab)
+    turn(lab, 90)
+    assert count(lab, "Not started") == 0
+    assert len(lab.trainer.submissions) == 1
 
 
 def test_highfive_190_a_404_for_the_changes_of_a_push(lab: Lab) -> None:
