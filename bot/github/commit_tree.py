@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from bot.github import Entry, GitHub, Refused
+from bot.github import Entry, GitHub, Gone, Refused
 from bot.github.branches import blob_id
 
 MAX_FILES = 200  # fetched per commit
@@ -37,8 +37,8 @@ class Tree(dict[str, Entry]):
         self._fetched: dict[str, bytes] = {}
         try:
             listed = github.tree(commit, folder)
-        except Refused:
-            if folder:
+        except Refused as refused:
+            if folder or isinstance(refused, Gone):
                 raise
             listed = []  # of a whole repository that is too large; see `__missing__`
         super().__init__((entry.path.removeprefix(within), entry) for entry in listed)

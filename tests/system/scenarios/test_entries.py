@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bot.controller import catch_up
+from bot.fake_github.world.faults import Fault
 from bot.site.facts.lab import read_lab
 from bot.site.pages import entered
 from runner.history import results_entries
@@ -112,6 +113,17 @@ def test_results_that_are_taken_back_end_with_a_neutral_check_that_says_so(lab: 
     lab.sandbox.merge("grace", pull)
     lab.settle()
     assert rows(lab) == []
+
+
+def test_a_commit_whose_tree_github_does_not_show_yet_lacks_no_results_file(lab: Lab) -> None:
+    """fullsend-ai/fullsend#5774: a tree that was just written is a 404 at first."""
+    head = lab.sandbox.commit("ada", "entry", {PATH.rpartition("/")[2]: results(CLEAN)}, "Mine")
+    path, words = rf"/git/trees/{head}", '{"message": "Not Found"}'
+    lab.sandbox.faults.add(Fault("status_before", "GET", path, times=2, status=404, body=words))
+    pull = lab.sandbox.open_pull("ada", "My speedrun", "It is fast.", "entry").number
+    lab.settle()
+    assert len(lab.comments(pull)) == 1
+    assert [conclusion for _, conclusion in checks(lab)] == ["success"]
 
 
 def test_a_merge_brings_rows_and_a_wandb_run_on_the_board_is_not_entered_again(lab: Lab) -> None:
