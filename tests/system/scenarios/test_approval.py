@@ -10,6 +10,7 @@ import pygit2
 import pytest
 
 from bot.controller import pull_request_source
+from bot.fake_github.world.climate import MAX_LAG
 from bot.inbox import webhook
 from bot.model import policy_file
 from runner.planning import limited_plan
@@ -51,6 +52,7 @@ def set_policy(lab: Lab, text: str | None) -> None:
     """The owner changes who may do what, on the default branch."""
     owner = lab.sandbox.world.owner.login
     lab.sandbox.commit(owner, "main", {POLICY: None if text is None else text.encode()}, "Policy")
+    lab.sleep(MAX_LAG if lab.climate else 0)  # now all replicas have it
 
 
 def approved_and_held(lab: Lab, command: str = "/run") -> int:
@@ -125,6 +127,7 @@ def test_a_full_sha_approves_its_plan_and_a_short_one_is_refused_with_the_line_t
     assert results(lab)[0]["state"] == "done"
 
 
+@pytest.mark.calm("in a climate, more seconds pass after the plan")
 def test_a_bare_run_needs_time_to_have_read_the_plan(lab: Lab) -> None:
     pull = lab.propose(reading=READING - 3)
     tell(lab, "grace", pull, "/run")

@@ -12,7 +12,7 @@ from runner.publish import charts
 from tests.scenarios.lab import Lab, a_lab
 from tests.stub_trainer import StubRay
 from tests.system.scenarios.test_recovery import results
-from tests.system.scenarios.test_story import PIXEL, begun, look, tell
+from tests.system.scenarios.test_story import PIXEL, begun, tell
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def labels(run: CheckRun) -> list[str]:
 def press(lab: Lab, who: str, run: CheckRun, identifier: str) -> None:
     lab.clock.advance(1)
     lab.sandbox.press(who, run.id, identifier)
-    look(lab)
+    lab.look()
 
 
 def grace(lab: Lab) -> int:

@@ -10,7 +10,7 @@ from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, READING, Lab, a_lab
 from tests.stub_trainer import StubRay
 from tests.system.scenarios.test_recovery import answers, results, turn
-from tests.system.scenarios.test_story import PIXEL, begun, finish, look, push, reactions, tell
+from tests.system.scenarios.test_story import PIXEL, begun, finish, push, reactions, tell
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_eyes_reaction_comes_before_any_other_request(lab: Lab) -> None:
     lab.clock.advance(READING)
     before = len(lab.sandbox.requests)
     lab.sandbox.comment("grace", pull, "/run")
-    look(lab)
+    lab.look()
     asked = [f"{one.method} {one.path}" for one in list(lab.sandbox.requests)[before:]]
     assert "/reactions" in asked[0], asked[:5]
 
@@ -56,7 +56,7 @@ def test_a_refused_cancel_that_comes_again_after_a_promotion_stops_nothing(lab: 
     said = len(lab.comments(pull))
     lab.sandbox.set_role("sam", "admin")
     replay(lab, "/cancel")
-    look(lab)
+    lab.look()
     finish(lab)
     assert [result["state"] for result in results(lab)] == ["done"]
     assert sum("`/cancel` by sam" in body for body in lab.comments(pull)[:said]) == 1
@@ -85,7 +85,7 @@ def test_only_the_newest_plan_lies_open(lab: Lab) -> None:
     assert second.startswith("<details><summary>Plan 2, for ")
     assert third.startswith("### Plan 3:")
     edits = [one for one in lab.sandbox.requests if one.method == "PATCH"]
-    look(lab)
+    lab.look()
     assert len([one for one in lab.sandbox.requests if one.method == "PATCH"]) == len(edits)
 
 
@@ -116,7 +116,7 @@ def test_a_review_is_answered_in_the_status_comment(lab: Lab) -> None:
     pull = lab.propose()
     lab.clock.advance(READING)
     lab.sandbox.submit_review("grace", pull, "APPROVE", "Looks right.\n\n/run")
-    look(lab, 20)
+    lab.look(20)
     status = next(c for c in lab.comments(pull) if "regatta: status." in c)
     assert "approved by grace in a review" in status
     finish(lab)

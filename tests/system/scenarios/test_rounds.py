@@ -181,7 +181,7 @@ def test_the_eyes_on_a_command_are_logged_with_its_delivery(lab: Lab) -> None:
     finally:
         log.removeHandler(keeps)
         log.setLevel(before)
-    (eyes,) = [about for words, about in seen.items() if "eyes" in words]
+    (eyes,) = [about for words, about in seen.items() if words.endswith(".eyes")]
     told = [name for name in lab.records("handled") if name.startswith("700001/1/")]
     assert any(name.rpartition("/")[2].removesuffix(".json") in eyes for name in told)
 

@@ -16,7 +16,7 @@ from tests.scenarios.lab import READING, ROOT, Lab, a_lab
 from tests.stub_trainer import StubRay
 from tests.system.scenarios.test_approval import from_a_fork, line
 from tests.system.scenarios.test_recovery import answers, results, turn
-from tests.system.scenarios.test_story import PIXEL, begun, finish, look, tell
+from tests.system.scenarios.test_story import PIXEL, begun, finish, tell
 
 TABLE = ROOT / "docs" / "situations.md"
 
@@ -51,7 +51,7 @@ def test_a_removed_fork_changes_nothing_for_an_approved_commit(lab: Lab) -> None
     pull = from_a_fork(lab)
     lab.sandbox.remove_fork("ada")
     lab.sandbox.comment("grace", pull, "/run")
-    look(lab)
+    lab.look()
     assert "needs the code of the plan" in lab.last(pull)
     tell(lab, "grace", pull, line(lab, pull))
     finish(lab)
@@ -126,7 +126,7 @@ def test_a_deleted_command_is_still_answered(lab: Lab) -> None:
         lab.clock.advance(READING)
         said = lab.sandbox.comment("grace", pull, body)
         lab.sandbox.delete_comment("grace", said.id)
-    look(lab, 10)
+    lab.look(10)
     assert answers(lab, "approved by grace") == 1
     assert answers(lab, "what it does") == 1
     finish(lab)

@@ -18,7 +18,7 @@ from runner.store.store import Store
 from runner.worker import executor
 from tests.scenarios.lab import READING, Lab, a_lab, form_body
 from tests.stub_trainer import StubJob, StubRay, put_report
-from tests.system.scenarios.test_story import PIXEL, bpb, executions, look, tell
+from tests.system.scenarios.test_story import PIXEL, bpb, executions, tell
 
 FOLDER = "experiments/wide-or-deep"
 BUILT_IN = """\
@@ -134,7 +134,7 @@ def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) 
     pull = proposed(lab, {"experiment.yaml": BUILT_IN})
     tell(lab, "grace", pull, "/run")
     lab.trainer.advance(1 + 16 + 1)  # the text, one of the four runs, and a step of the next
-    look(lab, 30)
+    lab.look(30)
     status = next(body for body in lab.comments(pull) if "Running the steps" in body)
     assert "2 of 6 steps" in status
     assert "| `tokens` | done |" in status

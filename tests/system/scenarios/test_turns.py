@@ -9,7 +9,7 @@ from runner.publish import charts
 from runner.scheduler.cluster import Described, parse
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.stub_trainer import StubRay
-from tests.system.scenarios.test_story import PIXEL, executions, finish, look, tell
+from tests.system.scenarios.test_story import PIXEL, executions, finish, tell
 
 SEEDS = "seeds: [0, 1, 2]"
 DEBUGGING = EXPERIMENT.replace(SEEDS, "seeds: [0]")  # two short runs
@@ -45,7 +45,7 @@ def propose(lab: Lab, name: str, declaration: str = EXPERIMENT) -> int:
         "ada", name, {f"experiments/{name}/{file}": data for file, data in files.items()}, name
     )
     number = lab.sandbox.open_pull("ada", name, "Tests #1.", name).number
-    look(lab)
+    lab.look()
     lab.clock.advance(READING)
     return number
 
@@ -68,7 +68,7 @@ def states(lab: Lab) -> list[str]:
 def end_first(lab: Lab) -> None:
     """Let what runs now come to its end."""
     lab.trainer.finish()
-    look(lab, 20)
+    lab.look(20)
 
 
 def test_without_a_described_cluster_everything_begins_at_once(
@@ -89,7 +89,7 @@ def test_a_second_execution_waits_shows_its_place_and_starts_after_the_first(
     first, second, third = (propose(lab, name) for name in ("one", "two", "three"))
     for pull in (first, second, third):
         tell(lab, "grace", pull, "/run")
-    look(lab, 20)
+    lab.look(20)
     assert states(lab) == ["begun", "queued", "queued"]
     assert "in the queue" not in status(lab, first)
     assert "Queued" in status(lab, second)
@@ -98,7 +98,7 @@ def test_a_second_execution_waits_shows_its_place_and_starts_after_the_first(
     end_first(lab)
     assert states(lab) == ["done", "begun", "queued"]
     assert "in the queue" not in status(lab, second)
-    look(lab, 20)
+    lab.look(20)
     assert "1st in the queue for cpu" in status(lab, third)
     finish(lab)
     assert states(lab) == ["done", "done", "done"]
@@ -108,10 +108,10 @@ def test_the_quote_is_edited_in_coarse_steps_only(lab_on: Callable[[str], Lab]) 
     lab = lab_on(ONE)
     for name in ("one", "two"):
         tell(lab, "grace", pull := propose(lab, name), "/run")
-    look(lab, 20)
+    lab.look(20)
     bodies = []
     for _ in range(120):  # four minutes, in which the first one's expected end passes
-        look(lab, 1)
+        lab.look(1)
         bodies.append(status(lab, pull))
     assert len(set(bodies)) <= 3
     assert "starts soon" in bodies[-1]
@@ -136,7 +136,7 @@ def test_two_of_one_pull_request_do_not_take_the_same_device(
     tell(lab, "grace", pull, "/run")
     changed = EXPERIMENT.replace("0.0003", "0.0004")
     lab.sandbox.commit("ada", "one", {"experiments/one/experiment.yaml": changed.encode()}, "two")
-    look(lab)
+    lab.look()
     lab.clock.advance(READING)
     tell(lab, "grace", pull, "/run")
     assert states(lab) == ["begun", "queued"]
@@ -165,7 +165,7 @@ def test_nothing_is_lost_when_the_bot_is_restarted_while_others_wait(
     if dies_when == "the first has ended":
         lab.trainer.finish()
     lab.start()
-    look(lab, 40)  # the lease of the one that died is stale after 45 s
+    lab.look(40)  # the lease of the one that died is stale after 45 s
     at_work = {"all wait": ["begun", "queued", "queued"]}
     assert states(lab) == at_work.get(dies_when, ["done", "begun", "queued"])
     finish(lab)
@@ -212,8 +212,8 @@ def test_an_approval_that_no_longer_holds_when_its_turn_comes_gives_the_device_t
         tell(lab, "grace", propose(lab, name), "/run")
     later = EXPERIMENT.replace("0.0003", "0.0005").encode()
     lab.sandbox.commit("ada", "two", {"experiments/two/experiment.yaml": later}, "a new thought")
-    look(lab)
+    lab.look()
     assert states(lab) == ["begun", "queued", "queued"]
     end_first(lab)
-    look(lab, 20)
+    lab.look(20)
     assert states(lab) == ["done", "voided", "begun"]
