@@ -1,6 +1,10 @@
 """GitHub is late, limited and forgetful, and a thread ends as it would have without that."""
 
+import os
+import subprocess
+import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +54,40 @@ def test_a_thread_ends_the_same_in_the_worst_climate(
     seed: int, undisturbed: dict[str, Any]
 ) -> None:
     assert tell("worst", seed) == undisturbed
+
+
+# ── The stories of the other files ──
+
+HERE = Path(__file__).parent
+FEW = {
+    "story": "heard_at_once or role_counts or help_lists or delivered_twice",
+    "approval": "moves_forward or who_updates or policy_of_a_pull",
+    "entries": "merge_brings or replacing",
+}
+MANY = (
+    *("story", "approval", "bad_input", "steps", "verdicts", "manners", "modes", "buttons"),
+    *("entries", "recovery", "two_bots", "aside", "forbidden", "sweep", "rounds"),
+)
+
+
+def told(seed: int, files: Iterable[str], *options: str) -> None:
+    """Tell stories in a mild climate. One that is marked `calm` says why it is left out."""
+    paths = [str(HERE / f"test_{name}.py") for name in files]
+    run = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", *options, *paths]
+    climate = {"REGATTA_CLIMATE": "mild", "REGATTA_SEED": str(seed)}
+    ended = subprocess.run(run, env=os.environ | climate, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.timeout(900)  # on a machine that others use, too
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_few_stories_end_the_same_in_a_mild_climate(seed: int) -> None:
+    told(seed, FEW, "-k", " or ".join(FEW.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("file", MANY)
+def test_the_stories_end_the_same_in_a_mild_climate(file: str, seed: int) -> None:
+    told(seed, [file], "-m", "not slow")
