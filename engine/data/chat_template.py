@@ -3,11 +3,14 @@ What the assistant says is between `{% generation %}` and `{% endgeneration %}`.
 
 Templates are strangers' text. They run in Jinja's immutable sandbox: they reach no private
 attribute, no module, no clock, no chance and no address, so that a conversation is the same text in
-each run. They can still loop; the caller bounds time and memory (`runner.worker.template_child`).
+each run: the day, which some of them write, is always DAY. They can still loop; the caller bounds
+time and memory (`runner.worker.template_child`).
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
 from functools import lru_cache, wraps
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -21,23 +24,26 @@ from jinja2.runtime import BlockReference
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.utils import Namespace
 
+from engine.data import special_names
+from engine.data.chat_values import BadTemplate as BadTemplate
+from engine.data.chat_values import check_whole, message_of, to_json
+
 FILE = "chat_template.jinja"  # its name in the folder of a model
 MAX_TEXT = 4_000_000  # characters of one conversation
 # Around what the assistant says until the text is finished. In Unicode they are no characters.
 BEGIN, END = "\ufdd0", "\ufdd1"
-_ANSWER = "forty-two"  # of a conversation that shows how turns end
+DAY = date(2026, 1, 1)  # what `strftime_now` says
+_ANSWER = "forty-two"
+SIMPLEST = [{"role": "user", "content": "question"}, {"role": "assistant", "content": _ANSWER}]
 _Node = TypeVar("_Node", bound=nodes.Node)
-
-
-class BadTemplate(Exception):
-    """The template cannot be used; the message says why and what to do."""
 
 
 class Rendered(NamedTuple):
     """A conversation as text."""
 
     text: str
-    spans: list[tuple[int, int]]  # first and end character of what the assistant says
+    spans: list[tuple[int, int]]  # first and end character of what the assistant says, in order
+    special: Sequence[int] = ()  # first character of each special token that the template writes
 
 
 class _Generation(Extension):
@@ -100,8 +106,12 @@ class _Environment(ImmutableSandboxedEnvironment):
         raise SecurityError(f"a chat template may not compute {operator}")
 
 
+class _Raised(jinja2.TemplateError):
+    """By the template itself, of a conversation that is not for it."""
+
+
 def _raise(message: str) -> NoReturn:
-    raise jinja2.TemplateError(str(message)[:300])
+    raise _Raised(str(message)[:300])
 
 
 def _by_chance(*_: Any) -> NoReturn:
@@ -110,18 +120,15 @@ def _by_chance(*_: Any) -> NoReturn:
     )
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
 def _environment() -> jinja2.Environment:
     environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters = {name: _filter(it) for name, it in environment.filters.items()}
-    environment.filters |= {"tojson": _json, "random": _by_chance}
+    environment.filters |= {"tojson": to_json, "random": _by_chance}
     environment.globals = {"dict": dict, "namespace": Namespace}
-    environment.globals |= {"range": _Function(safe_range), "raise_exception": _Function(_raise)}
+    functions = {"range": safe_range, "raise_exception": _raise, "strftime_now": DAY.strftime}
+    environment.globals |= {name: _Function(one) for name, one in functions.items()}
     return environment
 
 
@@ -178,16 +185,43 @@ def rendered(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Any] | None = None,
     add_generation_prompt: bool = False,
+    special: Sequence[str] = (),
 ) -> Rendered:
     """The conversation as text, with the beginning of the assistant's next turn if asked for.
     Templates see `messages`, `tools`, `add_generation_prompt`, and `eos_token` and `bos_token`,
-    empty unless they were added (`with_tokens`). Raises BadTemplate."""
-    given = {"messages": messages, "tools": tools, "eos_token": "", "bos_token": ""}
+    empty unless they were added (`with_tokens`). `special` are the names of special tokens: where
+    messages or tools have one, it is no token. Raises BadTemplate."""
+    given = [*messages], tools
+    found = _unmarked(_written(template, *given, add_generation_prompt), special)
+    if special_names.BREAK in found.text:
+        raise BadTemplate("a conversation has U+FDD2, which is no character; take it out")
+    check_whole(found.text, messages, tools, knows="tools" in _names(template))
+    if not special or (broken := special_names.broken([*given], special)) == [*given]:
+        return found
+    apart = _unmarked(_written(template, *broken, add_generation_prompt), special)
+    if apart[:2] != found[:2]:
+        raise BadTemplate(
+            "a conversation has the name of a special token, and the template decides or changes "
+            "something by it, so that it cannot be told from the token; take it out of the "
+            "conversation"
+        )
+    return apart
+
+
+@lru_cache(maxsize=8)
+def _names(template: str) -> frozenset[str]:
+    return frozenset(one.name for one in _find(template, nodes.Name))
+
+
+def _written(
+    template: str, messages: Sequence[Any], tools: Sequence[Any] | None, add_generation_prompt: bool
+) -> str:
+    """What the template writes, with the marks. Raises BadTemplate."""
+    given = {"messages": [*map(message_of, messages)], "tools": tools, "documents": None}
+    given |= {"eos_token": "", "bos_token": "", "add_generation_prompt": add_generation_prompt}
     parts, size = list[str](), 0
     try:
-        for part in _compiled(template).generate(
-            **given, add_generation_prompt=add_generation_prompt
-        ):
+        for part in _compiled(template).generate(**given):
             parts.append(part)
             if (size := size + len(part)) > MAX_TEXT:
                 raise BadTemplate(
@@ -204,15 +238,25 @@ def rendered(
         raise BadTemplate(f"the chat template fails: {str(error)[:300]}") from error
     except Exception as error:
         raise BadTemplate(f"the chat template fails: {type(error).__name__}") from error
-    return _unmarked("".join(parts))
+    return "".join(parts)
+
+
+def tried(template: str) -> None:
+    """Raises BadTemplate for a template that cannot write the simplest conversations, unless it
+    refuses them itself. Runs it."""
+    for messages, prompt in ((SIMPLEST[:1], True), (SIMPLEST, False)):
+        try:
+            rendered(template, messages, add_generation_prompt=prompt)
+        except BadTemplate as error:
+            if not isinstance(error.__cause__, _Raised):
+                raise
 
 
 def end_of_turn(render: Callable[..., Rendered]) -> str | None:
     """What a template writes after the words of the assistant, such as `<|im_end|>`: a model that
     learned it ends its answers so. None if it writes nothing or only white space, which answers
     also contain. `render` is called as `rendered` with its template. Raises BadTemplate."""
-    asked = [{"role": "user", "content": "question"}, {"role": "assistant", "content": _ANSWER}]
-    text, spans = render(asked, None)
+    text, spans, _ = render(SIMPLEST, None)
     if (begin := text.rfind(_ANSWER)) < 0:
         return None
     end = next((end for _, end in spans if end > begin), len(text))
@@ -220,25 +264,22 @@ def end_of_turn(render: Callable[..., Rendered]) -> str | None:
     return found.rstrip() or None
 
 
-def _unmarked(text: str) -> Rendered:
+def _unmarked(text: str, special: Sequence[str]) -> Rendered:
     """Without the marks. Raises BadTemplate if they are not in pairs."""
     clean, spans, size, begun = list[str](), list[tuple[int, int]](), 0, None
-    rest = text
-    while rest:
-        place = min((at for at in (rest.find(BEGIN), rest.find(END)) if at >= 0), default=-1)
-        piece = rest if place < 0 else rest[:place]
-        clean.append(piece)
-        size += len(piece)
-        if place < 0:
-            break
-        opens = rest[place] == BEGIN
-        if opens is (begun is not None):
+    for piece in re.split(f"([{BEGIN}{END}])", text):
+        if piece not in (BEGIN, END):
+            clean.append(piece)
+            size += len(piece) - piece.count(special_names.BREAK)
+        elif (piece == BEGIN) is (begun is None):
+            if begun is not None:
+                spans.append((begun, size))
+            begun = size if piece == BEGIN else None
+        else:
             raise BadTemplate(
                 "a conversation has U+FDD0 or U+FDD1, which are no characters, or {% generation %} "
                 "tags are inside each other; take them out"
             )
-        if begun is not None:
-            spans.append((begun, size))
-        begun = size if opens else None
-        rest = rest[place + 1 :]
-    return Rendered("".join(clean), [span for span in spans if span[0] < span[1]])
+    broken = "".join(clean)
+    text = broken.replace(special_names.BREAK, "")
+    return Rendered(text, spans, special_names.places(broken, special))

@@ -9,8 +9,16 @@ call.function.arguments is string else call.function.arguments | tojson }}}
 </tool_call>
 {%- endfor %}"""
 
+_TOOLS = """\
+{{- 'You may call these tools:\\n' + tools | map('tojson') | join('\\n') """
 CHATML = (
     """\
+{%- if tools %}
+{{- '<|im_start|>system\\n' }}
+"""
+    + _TOOLS
+    + """+ '<|im_end|>\\n' }}
+{%- endif %}
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' }}
 {%- if message.role == 'assistant' %}
@@ -32,6 +40,12 @@ CHATML = (
 LLAMA3 = (
     """\
 {{- '<|begin_of_text|>' }}
+{%- if tools %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\n' }}
+"""
+    + _TOOLS
+    + """+ '<|eot_id|>' }}
+{%- endif %}
 {%- for message in messages %}
 {%- set role = 'ipython' if message.role == 'tool' else message.role %}
 {{- '<|start_header_id|>' + role + '<|end_header_id|>\\n\\n' }}

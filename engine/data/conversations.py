@@ -81,13 +81,16 @@ def _checked(row: Any, where: str) -> Conversation:
         if role not in ROLES:
             raise BadText(f"{at} has the role {role!r}; write one of {', '.join(ROLES)}")
         content, calls = message.get("content"), message.get("tool_calls")
-        if not isinstance(content, str) and not (content is None and calls):
+        if not (isinstance(content, str) or _are_parts(content) or (content is None and calls)):
             kind = "nothing" if content is None else type(content).__name__
-            raise BadText(f"{at} has {kind} as its content; write a text")
+            raise BadText(
+                f"{at} has {kind} as its content; write a text, or a list of parts "
+                '{"type": "text", "text": "…"}'
+            )
         if calls is not None and not _are_calls(calls):
             raise BadText(
                 f'{at} has tool_calls that are none; write [{{"function": {{"name": "…", '
-                '"arguments": {…}}}]'
+                '"arguments": {…}}}], where the arguments may be the JSON of an object'
             )
         if calls and role != "assistant":
             raise BadText(f"{at} has tool_calls, and its role is {role}; only the assistant calls")
@@ -95,8 +98,10 @@ def _checked(row: Any, where: str) -> Conversation:
         if label is not None and label not in LABELS:
             raise BadText(f"{at} has the label {label!r}; write one of {', '.join(LABELS)}")
     tools = row.get("tools")
+    if isinstance(tools, str):
+        tools = _of_json(tools)
     if tools is not None and not isinstance(tools, list):
-        raise BadText(f"{where} has tools that are no list; write a list")
+        raise BadText(f"{where} has tools that are no list; write a list, or its JSON")
     return Conversation(where, messages, tools)
 
 
@@ -105,63 +110,97 @@ def _are_calls(calls: Any) -> bool:
         isinstance(call, dict)
         and isinstance(of := call.get("function"), dict)
         and isinstance(of.get("name"), str)
-        and isinstance(of.get("arguments"), str | dict)
+        and isinstance(_of_json(of.get("arguments")), dict)
         for call in calls
     )
 
 
+def _are_parts(content: Any) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+        for part in content
+    )
+
+
+def _of_json(value: Any) -> Any:
+    """What this JSON says; a value that is no text, as it is."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
 def of_characters(of: Conversation, said: Rendered, labels: Sequence[str]) -> np.ndarray:
-    """(characters,) uint8: the label of each as its number in LABELS from 1, or 0. Messages are
-    found in the text in their order, as they are or without white space around them."""
+    """(characters,) uint8: the label of each as its number in LABELS from 1, or 0. What is between
+    the template's marks is the assistant's, whatever else is written like it. In there, and for
+    others between there, messages are found in their order, as they are or without white space
+    around them: just where they are if there are as many spans as messages of the assistant."""
     found = np.zeros(len(said.text), np.uint8)
     for begin, end in said.spans:
         found[begin:end] = _code("assistant", labels)
-    spoken = found > 0
-    place, acted, span = 0, False, 0
-    last = max((n for n, x in enumerate(of.messages) if x["role"] == "assistant"), default=-1)
+    acted, span, place = False, 0, 0
+    spoken = [n for n, message in enumerate(of.messages) if message["role"] == "assistant"]
+    paired = len(said.spans) == len(spoken)
     is_trace = any(_acts(message) or message["role"] == "tool" for message in of.messages)
     for number, message in enumerate(of.messages):
-        content = message.get("content") or ""
-        begin = said.text.find(content, place)
-        if begin < 0:
-            content = content.strip()
-            begin = said.text.find(content, place)
-        if begin < 0:  # the template leaves it out or changes it
-            continue
-        end = begin + len(content)
-        role, label = message["role"], message.get("label")
-        if role == "assistant":
-            while span < len(said.spans) and said.spans[span][1] <= begin:
-                span += 1
-            until = said.spans[span][1] if span < len(said.spans) else end
-            if begin < (said.spans[span][0] if span < len(said.spans) else 0):
-                begin = end = said.spans[span][0]  # an empty message, found too early
-            for kind, start, stop in _fences(content):
-                found[begin + start : begin + stop] = _code(_OF_FENCE[kind], labels)
-            if message.get("tool_calls"):
-                found[end:until] = _code("tool_call", labels)
-            if is_trace and number == last and not _acts(message):
-                label = label or "final"
-            if label:
-                found[begin:until] = _code(label, labels)
-            place, acted = until, _acts(message)
-            span += 1
+        content, label = _content(message), message.get("label")
+        if message["role"] == "assistant":
+            acts = _acts(message)
+            places = said.spans[span : span + 1 if paired else None]
+            if at := _place(said.text, content, places):
+                begin, end, skipped = at
+                span += skipped
+                until = said.spans[span][1]
+                for kind, start, stop in _fences(said.text[begin:end]):
+                    found[begin + start : begin + stop] = _code(_OF_FENCE[kind], labels)
+                if message.get("tool_calls"):
+                    found[end:until] = _code("tool_call", labels)
+                if is_trace and number == spoken[-1] and not acts:
+                    label = label or "final"
+                if label:
+                    found[begin:until] = _code(label, labels)
+            elif not paired:
+                continue  # the template leaves it out or changes it
+            place, acted, span = said.spans[span][1], acts, span + 1
         else:
-            if label is None and (role == "tool" or (role == "user" and acted)):
+            if label is None and (
+                message["role"] == "tool" or (acted and message["role"] == "user")
+            ):
                 label = "observation"
-            found[begin:end] = _code(label, labels) if label else 0
-            place, acted = end, acted and role == "tool"
-    # What the assistant did not say cannot have its label.
-    not_said = ~spoken & np.isin(found, [LABELS.index(x) + 1 for x in SPOKEN])
-    found[not_said] = 0
+            starts = [place, *(end for _, end in said.spans[span:])]
+            ends = [*(begin for begin, _ in said.spans[span:]), len(said.text)]
+            places = list(zip(starts, ends, strict=True))[: 1 if paired else None]
+            if at := _place(said.text, content, places):
+                begin, place, skipped = at
+                span += skipped
+                # What the assistant did not say cannot have its label.
+                found[begin:place] = _code(label, labels) if label and label not in SPOKEN else 0
+            acted = acted and message["role"] == "tool"
     return found
+
+
+def _place(
+    text: str, content: str, places: Sequence[tuple[int, int]]
+) -> tuple[int, int, int] | None:
+    """The first and end character of a content in the first of these places that has it, and how
+    many were passed over."""
+    for one in dict.fromkeys((content, content.strip())):
+        for number, (begin, end) in enumerate(places):
+            if (at := text.find(one, begin, end)) >= 0:
+                return at, at + len(one), number
+    return None
 
 
 def _acts(message: Mapping[str, Any]) -> bool:
     """Whether the assistant calls a tool in this message."""
     if message["role"] != "assistant":
         return False
-    kinds = {kind for kind, _, _ in _fences(message.get("content") or "")}
+    kinds = {kind for kind, _, _ in _fences(_content(message))}
     return bool(message.get("tool_calls")) or not kinds.isdisjoint(("bash", "sh"))
 
 
@@ -185,12 +224,16 @@ def _code(label: str, labels: Sequence[str]) -> int:
 
 def of_tokens(labels_C: np.ndarray, places_N2: np.ndarray) -> np.ndarray:
     """(N,) uint8: the label of each token, given those of characters: that of its first character
-    that has one. So a token across the border of a turn belongs to the turn."""
-    found_N = np.zeros(len(places_N2), np.uint8)
-    for number, (begin, end) in enumerate(places_N2.tolist()):
-        having = np.flatnonzero(labels_C[begin : max(end, begin + 1)])
-        found_N[number] = labels_C[begin + having[0]] if len(having) else 0
-    return found_N
+    that has one. So a token across the border of a turn belongs to the turn. A token without
+    characters has a label if those around it have."""
+    count = len(labels_C)
+    labels_C = np.append(labels_C, 0)
+    having_C = np.where(labels_C > 0, np.arange(count + 1), count)
+    next_C = np.minimum.accumulate(having_C[::-1])[::-1]
+    begin_N, end_N = places_N2.T
+    found_N = np.where(next_C[begin_N] < end_N, labels_C[next_C[begin_N]], 0)
+    inside_N = (begin_N == end_N) & (labels_C[begin_N - 1] > 0)
+    return np.where(inside_N, labels_C[begin_N], found_N).astype(np.uint8)
 
 
 def encoded(
@@ -198,5 +241,5 @@ def encoded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ids of a conversation's tokens and the label of each, (N,) both. The whole text is
     tokenized once, because tokens may cross the borders of turns."""
-    ids_N, places_N2 = tokenizer.encode_with_places(said.text)
+    ids_N, places_N2 = tokenizer.encode_with_places(said.text, said.special)
     return ids_N, of_tokens(of_characters(of, said, labels), places_N2)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.data import special_names
+
 END = "<|endoftext|>"  # ends each document, for a BPE trained here
 FEW_CORES = 4  # with more cores, the library (which uses all) is faster than the cache of words
 MOST_WORDS = 2**20  # that a tokenizer remembers
@@ -21,7 +23,7 @@ WORD = re.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+", re.ASCII
 )
 
-
+MARK = special_names.BREAK  # before the name of a special token that a chat template writes
 BYTE = re.compile("<0x([0-9A-F]{2})>")  # a token of SentencePiece's fallback
 
 
@@ -59,19 +61,14 @@ class Tokenizer:
     """
 
     def __init__(self, definition: str, end_of_document: int | None = None) -> None:
-        import tokenizers
-
         try:
             self._fields = json.loads(definition)
-            self._tokenizer = tokenizers.Tokenizer.from_str(definition)
+            self._tokenizer = _read(definition)
         except Exception as error:  # the library raises Exception itself
             raise BadTokenizer(
                 f"this is no tokenizer.json that can be read: {str(error)[:200]}; save it with "
                 "Hugging Face's tokenizers"
             ) from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True
         self.definition = _canonical(self._fields)
         self.sha256 = sha256(self.definition.encode()).hexdigest()
         self._ids = self._tokenizer.get_vocab(with_added_tokens=True)
@@ -85,6 +82,9 @@ class Tokenizer:
                 f"{self.vocab_size}; name one of its tokens"
             )
         self.end_of_document = end_of_document
+        named = _unnamed(self._fields, self.special)
+        self._encoder = self._tokenizer if named is self._fields else _read(json.dumps(named))
+        self._encoder.encode_special_tokens = True
         self.is_bytes = self.definition == _bytes_definition()
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -94,7 +94,7 @@ class Tokenizer:
             return [np.frombuffer(text.encode(), np.uint8) for text in texts]
         words = self._words
         others = [text for text in texts if words is None or not text.isascii()]
-        encodings = iter(self._tokenizer.encode_batch_fast(others, add_special_tokens=False))
+        encodings = iter(self._encoder.encode_batch_fast(others, add_special_tokens=False))
         return [
             np.array(next(encodings).ids, np.uint32)
             if words is None or not text.isascii()
@@ -102,26 +102,46 @@ class Tokenizer:
             for text in texts
         ]
 
-    def encode_with_places(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of a text (N,), and the first and end character of each token (N, 2). Here, the
-        name of a special token is that token, because chat templates write these names."""
-        found = self._with_special_tokens.encode(text, add_special_tokens=False)
+    def encode_with_places(
+        self, text: str, special: Sequence[int] = ()
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of a text (N,), and the first and end character of each token (N, 2), spaces
+        included. At the characters `special`, the name of a special token is that token, because a
+        chat template wrote it there; elsewhere it is ordinary text."""
+        tokenizer, ids_V = self._with_special_tokens
+        marked = MARK.join(text[a:b] for a, b in pairwise([0, *special, len(text)]))
+        found = tokenizer.encode(marked, add_special_tokens=False)
         places = np.array(found.offsets, np.int64).reshape(-1, 2)
-        return np.array(found.ids, np.uint32), places
+        places -= np.searchsorted(np.array(special, np.int64) + np.arange(len(special)), places)
+        return ids_V[found.ids], places
 
     def as_token(self, text: str) -> int | None:
         """The id of the token that is this whole text in a chat template; None if it is several."""
-        ids, _ = self.encode_with_places(text)
+        ids, _ = self.encode_with_places(text, special_names.places(text, self.special))
         return int(ids[0]) if len(ids) == 1 else None
 
     @cached_property
-    def _with_special_tokens(self) -> Any:
-        import tokenizers
+    def special(self) -> tuple[str, ...]:
+        """The names of the special tokens, which only a chat template writes."""
+        return tuple(one.content for one in self._added.values() if one.special and one.content)
 
-        tokenizer = tokenizers.Tokenizer.from_str(self.definition)
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        return tokenizer
+    @cached_property
+    def _with_special_tokens(self) -> tuple[Any, np.ndarray]:
+        """Takes a special token only with the MARK before its name; and the id of each of its ids.
+        Without the post-processor, which may take spaces out of places."""
+        fields = _unnamed(self._fields, self.special) | {"post_processor": None}
+        flags = {"normalized": False, "single_word": False}
+        fields["added_tokens"] = [
+            one | flags | {"content": MARK + one["content"]} if one["special"] else one
+            for one in self._fields.get("added_tokens", ())
+            if one["content"]
+        ]
+        tokenizer = _read(json.dumps(fields))
+        added = tokenizer.get_added_tokens_decoder()
+        ids_V = np.arange(max(self.vocab_size, *added, 0) + 1, dtype=np.uint32)
+        for number, token in added.items():
+            ids_V[number] = self._ids[token.content.removeprefix(MARK)]
+        return tokenizer, ids_V
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids. Bytes that are no UTF-8 become U+FFFD, unknown ids nothing."""
@@ -143,14 +163,16 @@ class Tokenizer:
         added = all(token.special for token in self._added.values())
         if not alone or not added or _cores() > FEW_CORES:
             return None
-        return _Words(self._tokenizer)
+        return _Words(self._encoder)
 
     @cached_property
     def token_bytes(self) -> np.ndarray:
         """(V,) int32: how many bytes of text each token represents, to convert a loss to bits per
-        byte; special tokens and the one that ends documents represent none. Right for a text whose
-        tokens give it back (`first_changed`), without its `prefix`."""
-        special = {number for number, token in self._added.items() if token.special}
+        byte; the one that ends documents and special tokens represent none, unless a text gives
+        them. Right for a text whose tokens give it back (`first_changed`), without its `prefix`."""
+        names = {number: token.content for number, token in self._added.items() if token.special}
+        found = self.encode_batch([*names.values()])
+        special = {number for number, ids in zip(names, found, strict=True) if number not in ids}
         texts = list({*self._ids.values()} - special - {self.end_of_document})
         lengths_V = np.zeros(self.vocab_size, np.int32)
         lengths_V[texts] = self._pieces[1][texts]
@@ -270,6 +292,31 @@ def load_tokenizer(path: Path, end_of_document: str | None = None) -> Tokenizer:
             f"{path} has no token {end_of_document!r} to end documents with; name one that it has"
         )
     return Tokenizer(tokenizer.definition, number)
+
+
+def _read(definition: str) -> Any:
+    """The library's tokenizer, which encodes texts unchanged."""
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_str(definition)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _unnamed(fields: dict[str, Any], special: Sequence[str]) -> dict[str, Any]:
+    """The definition, in which a model that looks up whole words (and is no BPE) finds no special
+    token by its name in a text."""
+    model, names = fields["model"], {*special}
+    vocab = model.get("vocab", ())
+    if model.get("type") == "Unigram" and any(piece in names for piece, _ in vocab):
+        vocab = [[MARK * (piece in names) + piece, score] for piece, score in vocab]
+    elif model.get("type") in ("WordLevel", "WordPiece") and not names.isdisjoint(vocab):
+        names -= {model.get("unk_token")}
+        vocab = {MARK * (word in names) + word: number for word, number in vocab.items()}
+    else:
+        return fields
+    return fields | {"model": model | {"vocab": vocab}}
 
 
 def _cores() -> int:

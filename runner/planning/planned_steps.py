@@ -3,18 +3,28 @@ fingerprints."""
 
 import hashlib
 import importlib.util
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from engine.config.stages import is_staged
-from engine.data.conversations import conversations
+from engine.data.chat_template import BadTemplate
+from engine.data.conversations import Conversation, conversations
 from engine.data.lab_texts import SHIPPED, BadText, Text, read_file, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
 from runner.lib.problems import near
-from runner.planning import code_digest, lockfile, parquet_child, prompts, task_sources
+from runner.planning import (
+    code_digest,
+    lockfile,
+    parquet_child,
+    prompts,
+    task_sources,
+    template_trial,
+)
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration, task_items
@@ -80,6 +90,8 @@ def planned(
             complaints.say(graph.place(name, ("config", error.field)), str(error))
         except BadText as error:
             complaints.lose(graph.source(name), str(error))
+        except BadTemplate as error:
+            complaints.say(graph.place(name, ("config", "template")), str(error))
         except (OSError, ValueError):  # a name that is too long or invalid
             complaints.lose(graph.source(name), "no file can have this name; write a shorter one")
         if node.do == "export":
@@ -155,13 +167,19 @@ def is_known(source: str | None) -> bool:
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     """A step's configuration; if it names a text, with the text's digests."""
     if node.do not in SOURCED or (source := node.config.get("source")) is None:
+        if node.do == "conversations" and "template" in node.config:
+            template_trial.check(node.config, [])
         return node.config
     found, first = read(source), 1
     if node.do == "conversations":
+        rows = list[Conversation]()
         for lines in (found.train, found.validation):
-            for _ in conversations(lines, source, first):  # raises BadText
-                pass
+            given = conversations(lines, source, first)  # raises BadText
+            rows += islice(given, template_trial.ROWS)
+            deque(given, maxlen=0)
             first += len(lines.splitlines())
+        if "template" in node.config:
+            template_trial.check(node.config, rows)
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
     return {**node.config, "sha256": sha256}
 

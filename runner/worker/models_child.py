@@ -133,7 +133,7 @@ def _answer(
     if talk:
         messages.append({"role": "user", "content": question["text"]})
         try:
-            ids, _ = tokenizer.encode_with_places(talk.prompt(messages))
+            _, ids = talk.prompt(messages, tokenizer)
         except BadTemplate as error:
             messages.clear()
             return {"error": str(error)}

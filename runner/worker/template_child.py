@@ -16,11 +16,12 @@ def render(
     tools: Any = None,
     *,
     add_generation_prompt: bool = False,
+    special: Sequence[str] = (),
 ) -> Rendered:
     """As `engine.data.chat_template.rendered`. Raises BadTemplate."""
-    arguments = template, messages, tools, add_generation_prompt
+    arguments = template, messages, tools, add_generation_prompt, special
     try:
-        text, spans = limited.call(
+        text, spans, written = limited.call(
             rendered, *arguments, limits=LIMITS, resident=True, expected=BadTemplate
         )
     except limited.Refused as refused:
@@ -32,4 +33,4 @@ def render(
         raise BadTemplate(
             f"the chat template cannot be rendered: {refused}; make the template simpler"
         ) from refused
-    return Rendered(text, [(begin, end) for begin, end in spans])
+    return Rendered(text, [(begin, end) for begin, end in spans], written)

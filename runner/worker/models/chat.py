@@ -6,7 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from engine.data.chat_template import FILE, BadTemplate, end_of_turn
+from engine.data.tokenize import Tokenizer
 from runner.lib import untrusted_files
 from runner.spec.step_types import INIT
 from runner.worker import template_child
@@ -21,9 +24,14 @@ class Chat:
         self.template, self._render = template, partial(template_child.render, template)
         self.end = end_of_turn(self._render)  # None: only the end of a document does
 
-    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The conversation up to the beginning of the assistant's answer. Raises BadTemplate."""
-        return self._render(messages, add_generation_prompt=True).text
+    def prompt(
+        self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer
+    ) -> tuple[str, np.ndarray]:
+        """The conversation up to the beginning of the assistant's answer, and its tokens (N,).
+        Raises BadTemplate."""
+        said = self._render(messages, add_generation_prompt=True, special=tokenizer.special)
+        ids_N, _ = tokenizer.encode_with_places(said.text, said.special)
+        return said.text, ids_N
 
 
 def template_of(folder: Path) -> str | None:

@@ -95,9 +95,8 @@ def _chats(config: Mapping[str, Any], tokenizer: Tokenizer, label: str, folder: 
             f"the model {label} has no chat template, so it answers no `chats`; name one that was "
             "trained on conversations, or write `prompts`"
         )
-    texts = [talk.prompt(messages) for messages in config["chats"]]
     stops = [*config["stop"], *([talk.end] if talk.end else [])]
-    return [Text(text, tokenizer.encode_with_places(text)[0], stops) for text in texts]
+    return [Text(*talk.prompt(messages, tokenizer), stops) for messages in config["chats"]]
 
 
 def _beginnings(store: TokenStore, count: int, length: int, window: int) -> list[np.ndarray]:

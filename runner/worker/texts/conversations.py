@@ -73,7 +73,9 @@ def _rows(
     for one in given:
         counts["conversations"] += 1
         try:
-            said = template_child.render(template, one.messages, one.tools)
+            said = template_child.render(
+                template, one.messages, one.tools, special=tokenizer.special
+            )
         except BadTemplate as error:
             raise BadTemplate(f"{one.where}: {error}") from error
         text = said.text

@@ -51,7 +51,8 @@ def test_the_mask_is_that_of_transformers(name: str, tokenizer: object) -> None:
         return_assistant_tokens_mask=True,
     )
     [one] = conversations(json.dumps({"messages": messages}).encode(), "it")
-    ids, labels = encoded(one, rendered(TEMPLATES[name], one.messages), ours, ())
+    said = rendered(TEMPLATES[name], one.messages, special=ours.special)
+    ids, labels = encoded(one, said, ours, ())
     assert ids.tolist() == found["input_ids"]
     assert (labels > 0).astype(int).tolist() == found["assistant_masks"]
     assert 0 < np.count_nonzero(labels) < len(labels)

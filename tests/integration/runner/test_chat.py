@@ -189,7 +189,7 @@ def both_answers(
     exchange.export_one(plain, "", source, tokenizer, {}, to)
     talk = chat.of(source)
     assert talk
-    ids, _ = tokenizer.encode_with_places(talk.prompt(CHAT))
+    _, ids = talk.prompt(CHAT, tokenizer)
     prompt = Prompt(ids.astype(np.int32), 0, 0)
     params = trained.params_of(source, decoder)
     [made] = generate(decoder, params, [prompt], 40, Sampling(temperature=0))

@@ -173,14 +173,14 @@ def test_reading_a_template_computes_nothing() -> None:
 def test_a_template_that_marks_nothing_is_not_trained_with() -> None:
     with pytest.raises(BadTemplate, match=r"has no \{% generation %\} tag"):
         check("{{ messages }}")
-    assert rendered("{{ messages[0].content }}", CALLS).spans == [], "one may talk by it"
+    assert rendered("{{ messages[0].content }}", CALLS[:1]).spans == [], "one may talk by it"
 
 
 def test_a_template_knows_the_texts_of_the_special_tokens_that_it_names() -> None:
     texts = {"bos_token": "<s>", "eos_token": '"ß\\🙂\n%}', "pad_token": "<pad>"}
     template = "\n{{ bos_token + messages[0].role + eos_token }}"
     known = with_tokens(template, texts)
-    assert rendered(known, CALLS).text == "\n<s>user" + texts["eos_token"]
+    assert rendered(known, CALLS[:1]).text == "\n<s>user" + texts["eos_token"]
     assert with_tokens(known, {"bos_token": "again"}) == known
     assert with_tokens("{{ messages }}", texts) == "{{ messages }}"
 

@@ -192,7 +192,7 @@ def test_a_trained_bpe_has_the_special_tokens_that_only_chat_templates_write() -
     assert chat.as_token("<|im_end|>\n") is None
     [ids] = chat.encode_batch(["row<|im_end|>"])
     assert 2 not in ids
-    assert chat.encode_with_places("row<|im_end|>")[0][-1] == 2
+    assert chat.encode_with_places("row<|im_end|>", [3])[0][-1] == 2
     assert BYTES.as_token("<|im_end|>") is None
     with pytest.raises(BadTokenizer, match=r"2 special ones and 1 that ends .* raise it to 259"):
         train_bpe(ROWING, 258, ["<a>", "<b>"])
