@@ -26,7 +26,7 @@ from jinja2.utils import Namespace
 
 from engine.data import special_names
 from engine.data.chat_values import BadTemplate as BadTemplate
-from engine.data.chat_values import check_whole, message_of, to_json
+from engine.data.chat_values import check_whole, message_of, tojson
 
 FILE = "chat_template.jinja"  # its name in the folder of a model
 MAX_TEXT = 4_000_000  # characters of one conversation
@@ -125,7 +125,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters = {name: _filter(it) for name, it in environment.filters.items()}
-    environment.filters |= {"tojson": to_json, "random": _by_chance}
+    environment.filters |= {"tojson": tojson, "random": _by_chance}
     environment.globals = {"dict": dict, "namespace": Namespace}
     functions = {"range": safe_range, "raise_exception": _raise, "strftime_now": DAY.strftime}
     environment.globals |= {name: _Function(one) for name, one in functions.items()}

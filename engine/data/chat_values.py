@@ -61,7 +61,7 @@ def _called(function: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def to_json(
+def tojson(
     value: Any,
     ensure_ascii: bool = False,
     indent: int | None = None,

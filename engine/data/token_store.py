@@ -253,10 +253,14 @@ class TokenStore:
         """How many bytes of text the tokens at these places represent, int32. Raises as
         `token_bytes` does."""
         found = self.token_bytes[ids]
-        if self.manifest.tokenizer_sha256 == byte_tokenizer().sha256 or not self.tokenizer().prefix:
+        if self.manifest.tokenizer_sha256 == byte_tokenizer().sha256:
+            return found
+        tokenizer = self.tokenizer()
+        if not tokenizer.prefix:
             return found
         starts = np.concatenate(list(self.offsets_in_parts()))
-        return np.maximum(found - np.isin(places, starts), 0)  # the space is not of the text
+        # The space is not of the text.
+        return np.maximum(found - (np.isin(places, starts) & tokenizer.begins_with_prefix[ids]), 0)
 
     def _source_sha256(self, tokenizer: Tokenizer) -> str:
         """The digest of the documents as their tokens give them back; empty if one has no end."""

@@ -189,8 +189,16 @@ class Tokenizer:
 
     @cached_property
     def prefix(self) -> bytes:
-        """The space that the definition puts before each text, or nothing."""
+        """The space that the definition puts before a text (not before an added token, as the case
+        may be), or nothing."""
         return b" " if self.text_of(self.encode_batch(["a"])[0]) == b" a" else b""
+
+    @cached_property
+    def begins_with_prefix(self) -> np.ndarray:
+        """(V,) bool: whether a token may have the `prefix`."""
+        starts_V, lengths_V, text = self._pieces
+        begun_V = np.append(text, 0)[starts_V] == ord(" ")
+        return begun_V & (lengths_V > 0) & bool(self.prefix)
 
     def first_changed(self, texts: Sequence[bytes], ids: Sequence[np.ndarray]) -> int | None:
         """The number of the first of these texts that its tokens do not give back; None if all
@@ -199,7 +207,10 @@ class Tokenizer:
         text, ends_N = self.text_of(ids_N), np.append(0, np.cumsum(self._pieces[1][ids_N]))
         ends = ends_N[np.cumsum([0, *map(len, ids)])].tolist()
         for number, (start, end) in enumerate(pairwise(ends)):
-            if text[start:end] != (texts[number] and self.prefix + texts[number]):
+            read, written = text[start:end], texts[number]
+            # A space that is in the text may still be one that the definition put there.
+            same = read == written and not written.startswith(self.prefix or b"\xff")
+            if not same and read != (written and self.prefix + written):
                 return number
         return None
 

@@ -4,7 +4,7 @@ fingerprints."""
 import hashlib
 import importlib.util
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.config.stages import is_staged
 from engine.data.chat_template import BadTemplate
+from engine.data.chat_templates import TEMPLATES
 from engine.data.conversations import Conversation, conversations
 from engine.data.lab_texts import SHIPPED, BadText, Text, read_file, read_text
 from runner.lib import lab_code
@@ -167,8 +168,8 @@ def is_known(source: str | None) -> bool:
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     """A step's configuration; if it names a text, with the text's digests."""
     if node.do not in SOURCED or (source := node.config.get("source")) is None:
-        if node.do == "conversations" and "template" in node.config:
-            template_trial.check(node.config, [])
+        if node.do == "conversations":
+            _try_template(node, ())
         return node.config
     found, first = read(source), 1
     if node.do == "conversations":
@@ -178,10 +179,14 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
             rows += islice(given, template_trial.ROWS)
             deque(given, maxlen=0)
             first += len(lines.splitlines())
-        if "template" in node.config:
-            template_trial.check(node.config, rows)
+        _try_template(node, rows)
     sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
     return {**node.config, "sha256": sha256}
+
+
+def _try_template(node: Node, rows: Sequence[Conversation]) -> None:
+    if template := node.config.get("template"):  # not an unreadable one
+        template_trial.check(TEMPLATES.get(template, template), rows)
 
 
 def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, Any]:

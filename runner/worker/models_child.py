@@ -62,7 +62,7 @@ def _import(asked: Mapping[str, Any]) -> None:
     folder = Path(asked["folder"])
     config, params = pretrained.read(folder, None)
     tokenizer = pretrained.read_tokenizer(folder)
-    pretrained.read_chat_template(folder)
+    exchange.chat_template_of(folder)
     _say(
         parameters=sum(array.size for array in _arrays(params)),
         layers=config.num_layers,

@@ -15,6 +15,7 @@ from engine.data.tokenize import Tokenizer
 from engine.training import pretrained
 from engine.training.digest import leaves
 from engine.training.export import CannotExchange, export
+from runner.planning import template_trial
 from runner.spec.step_types import KEPT
 from runner.store import digests
 from runner.worker.models import chat, model_card, trained
@@ -105,5 +106,19 @@ def take_in(folder: Path, out: Path, seq_len: int | None) -> None:
     (out / trained.MODEL).write_text(json.dumps(config.model_dump(), sort_keys=True) + "\n")
     if tokenizer := pretrained.read_tokenizer(folder):
         tokens.write_tokenizer(tokenizer, out)
-    if (template := pretrained.read_chat_template(folder)) is not None:
+    if (template := chat_template_of(folder)) is not None:
         (out / chat_template.FILE).write_text(template, encoding="utf-8")
+
+
+def chat_template_of(folder: Path) -> str | None:
+    """The chat template in a folder of `transformers`, which was tried; None if there is none.
+    Raises CannotExchange."""
+    template = pretrained.read_chat_template(folder)
+    try:
+        if template is not None:
+            template_trial.check(template)
+    except chat_template.BadTemplate as error:
+        raise CannotExchange(
+            f"the chat template in {folder} cannot be used: {error}; repair it, or remove it"
+        ) from error
+    return template
