@@ -208,9 +208,9 @@ class Tokenizer:
         ends = ends_N[np.cumsum([0, *map(len, ids)])].tolist()
         for number, (start, end) in enumerate(pairwise(ends)):
             read, written = text[start:end], texts[number]
-            # A space that is in the text may still be one that the definition put there.
-            same = read == written and not written.startswith(self.prefix or b"\xff")
-            if not same and read != (written and self.prefix + written):
+            # A space at the beginning may be the text's or the definition's.
+            same = read == written and not written.startswith(self.prefix)
+            if not same and read != self.prefix + written:
                 return number
         return None
 
