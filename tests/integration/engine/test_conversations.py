@@ -1,6 +1,7 @@
-"""The mask of the assistant's tokens is that of `transformers`, for templates of four shapes."""
+"""The mask of the assistant's tokens is that of `transformers`, for templates of many shapes."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -56,3 +57,46 @@ def test_the_mask_is_that_of_transformers(name: str, tokenizer: object) -> None:
     assert ids.tolist() == found["input_ids"]
     assert (labels > 0).astype(int).tolist() == found["assistant_masks"]
     assert 0 < np.count_nonzero(labels) < len(labels)
+
+
+# As Qwen3's and others': what the assistant thought is left out of all but the last turn, the
+# first message is dropped, or an answer is written twice.
+SHAPES = {
+    "thoughts": "{{ m.content if loop.last else m.content.split('</think>')[-1] | trim }}",
+    "dropped": "{{ m.content if loop.index > 2 else '' }}",
+    "twice": "{{ m.content }}{% endgeneration %} - {% generation %}{{ m.content | upper }}",
+}
+WRITTEN = (
+    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{%- if m.role == 'assistant' %}"
+    "{%- generation %}SHAPE{%- endgeneration %}{%- else %}"
+    "{{- '' if loop.first and messages | length > 3 else m.content | trim }}{%- endif %}"
+    "{{- '<|im_end|>\n' }}{%- endfor %}"
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("trims", [False, True])
+def test_whoever_repeats_whatever_the_template_changes_the_mask_is_that_of_transformers(
+    shape: str, trims: bool
+) -> None:
+    template, plain = WRITTEN.replace("SHAPE", SHAPES[shape]), bpe()
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(plain.definition), bos_token=None
+    )
+    trimming = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    post = {"post_processor": {**trimming, "use_regex": True} if trims else None}
+    ours = Tokenizer(json.dumps(json.loads(plain.definition) | post), end_of_document=0)
+    chance = random.Random(shape)
+    for _ in range(60):
+        said = ["Blue", " grey ", "<think>Blue</think>grey", "Blue or grey", "assistant", "", "12"]
+        messages = [
+            {"role": ("user", "assistant")[n % 2], "content": chance.choice(said)}
+            for n in range(chance.choice([2, 4, 5, 6]))
+        ]
+        found = theirs.apply_chat_template(
+            messages, chat_template=template, return_dict=True, return_assistant_tokens_mask=True
+        )
+        [one] = conversations(json.dumps({"messages": messages}).encode(), "it")
+        ids, labels = encoded(one, rendered(template, one.messages, special=ours.special), ours, ())
+        assert ids.tolist() == found["input_ids"]
+        assert (labels > 0).astype(int).tolist() == found["assistant_masks"], messages

@@ -89,7 +89,10 @@ CASES = {
         lambda: unigram(["<s>", "<pad>"]), "<s><pad>", [*"<s>", *"<pad>"], "<pad>"
     ),
     "PrimeIntellect-ai/renderers#116 a placeholder for an image": Case(
-        lambda: learned(["<image>"]), "{type<image>|b}", [*"{type<", "im", "age", *">|b}"], "<image>"
+        lambda: learned(["<image>"]),
+        "{type<image>|b}",
+        [*"{type<", "im", "age", *">|b}"],
+        "<image>",
     ),
     "paiml/aprender#2013 the end of a document in a document": Case(
         lambda: learned([]), f"a{END}b", ["a", *END, "b"], END
@@ -126,7 +129,7 @@ CASES = {
         "a b",
         [" ", "a", " ", "b"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
