@@ -127,8 +127,8 @@ def _environment() -> jinja2.Environment:
     environment.filters = {name: _filter(it) for name, it in environment.filters.items()}
     environment.filters |= {"tojson": tojson, "random": _by_chance}
     environment.globals = {"dict": dict, "namespace": Namespace}
-    functions = {"range": safe_range, "raise_exception": _raise, "strftime_now": DAY.strftime}
-    environment.globals |= {name: _Function(one) for name, one in functions.items()}
+    environment.globals |= {"range": _Function(safe_range), "raise_exception": _Function(_raise)}
+    environment.globals["strftime_now"] = _Function(DAY.strftime)
     return environment
 
 
@@ -191,14 +191,15 @@ def rendered(
     Templates see `messages`, `tools`, `add_generation_prompt`, and `eos_token` and `bos_token`,
     empty unless they were added (`with_tokens`). `special` are the names of special tokens: where
     messages or tools have one, it is no token. Raises BadTemplate."""
-    given = [*messages], tools
-    found = _unmarked(_written(template, *given, add_generation_prompt), special)
+    found = _unmarked(_written(template, messages, tools, add_generation_prompt), special)
     if special_names.BREAK in found.text:
         raise BadTemplate("a conversation has U+FDD2, which is no character; take it out")
     check_whole(found.text, messages, tools, knows="tools" in _names(template))
-    if not special or (broken := special_names.broken([*given], special)) == [*given]:
+    said = [[*messages], tools]
+    if not special or (broken := special_names.broken(said, special)) == said:
         return found
-    apart = _unmarked(_written(template, *broken, add_generation_prompt), special)
+    of, about = broken
+    apart = _unmarked(_written(template, of, about, add_generation_prompt), special)
     if apart[:2] != found[:2]:
         raise BadTemplate(
             "a conversation has the name of a special token, and the template decides or changes "
@@ -217,8 +218,11 @@ def _written(
     template: str, messages: Sequence[Any], tools: Sequence[Any] | None, add_generation_prompt: bool
 ) -> str:
     """What the template writes, with the marks. Raises BadTemplate."""
-    given = {"messages": [*map(message_of, messages)], "tools": tools, "documents": None}
-    given |= {"eos_token": "", "bos_token": "", "add_generation_prompt": add_generation_prompt}
+    given = {
+        "messages": [*map(message_of, messages)],
+        **{"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt},
+        **{"eos_token": "", "bos_token": ""},
+    }
     parts, size = list[str](), 0
     try:
         for part in _compiled(template).generate(**given):

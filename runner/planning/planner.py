@@ -18,6 +18,7 @@ from runner.lib.problems import BadExperiment, Problem
 from runner.planning import (
     code_digest,
     cost,
+    given_tokenizers,
     planned_steps,
     prediction_checks,
     subset,
@@ -91,6 +92,8 @@ def make_plan(
         name: cost.arm_of(of.model, of.train, of.own.model_dump())
         for name, of in sorted(graph.arms.items(), key=lambda item: natural(item[0]))
     }
+    for name, place, words in given_tokenizers.problems(graph, folder, texts):
+        complaints.say(graph.place(name, place), words)
     data = _data(graph, texts, steps)
     predictions = sealed.predictions if sealed else ()
     complaints.say_all(prediction_checks.undecided(graph, arms, predictions))

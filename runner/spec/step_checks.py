@@ -20,6 +20,7 @@ APART = "declare the point that is meant as a step of its own"
 MAX_SIZE = 8_000_000  # bytes of all configurations together, because sweeps multiply them
 MAX_INPUTS = 200_000  # inputs of all points of one step together
 BYTES = 256  # ids of the byte tokenizer
+GIVEN = ("tokenizer", "import")  # steps with a tokenizer of their own
 
 # {input: the parts of its mixture}; empty for one store, None if unknown.
 Inputs = Mapping[str, tuple[str, ...] | None]
@@ -199,31 +200,33 @@ def _of_conversations(step: Step, config: Mapping[str, Any], steps: Mapping[str,
 def _of_vocabulary(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
     """Tokens that the model may have no rows for."""
     rows, own = config.get("model", {}).get("vocab_size"), config.get("own", {})
-    if not isinstance(rows, int) or own.get("model") or own.get("data"):
+    if not isinstance(rows, int) or own.get("model"):
         return
-    for key in sorted(read_by("train", config, step.inputs) - {INIT}):
-        of = step.inputs[key]
-        if (most := _most_tokens(of, steps)) and most > rows:
+    at = ("config", "model", "vocab_size")
+    read = [step.inputs[key] for key in sorted(read_by("train", config, step.inputs) - {INIT})]
+    makers = {of: _tokenizing(of, steps) for of in read}
+    if rows < BYTES and not any(maker and maker.do in GIVEN for maker in makers.values()):
+        yield at, f"{rows} rows are too few: the byte tokenizer has ids up to {BYTES - 1}"
+        return
+    for of, maker in () if own.get("data") else makers.items():
+        most = maker.config.get("vocab_size") if maker and maker.do == "tokenize" else None
+        if isinstance(most, int) and most > rows:
             words = f"`{of}` has a vocabulary of up to {most:,} tokens, and the model has {rows:,} "
-            yield ("config", "model", "vocab_size"), f"{words}rows; write `vocab_size: {most}`"
+            yield at, f"{words}rows; write `vocab_size: {most}`"
             return
 
 
-def _most_tokens(of: str, steps: Mapping[str, Step]) -> int | None:
-    """The most tokens that the BPE of a token store may have; None if another step decides it."""
+def _tokenizing(of: str, steps: Mapping[str, Step]) -> Step | None:
+    """The step that decides the tokenizer of a token store; None if it is not known."""
     for _ in steps:  # no chain is longer, and one that goes round is refused elsewhere
         maker = steps.get(of)
         if maker is None or maker.is_swept:
             return None
-        if maker.do == "tokenize" and maker.config.get("tokenizer", "byte") != "given":
-            size = maker.config.get("vocab_size")
-            return size if isinstance(size, int) else None
-        if maker.do == "mix":
-            of = next(iter(maker.inputs.values()), "")
-        elif maker.do in ("tokenize", "conversations"):
-            of = maker.inputs.get("tokenizer", "")
-        else:
-            return None
+        trains = maker.do == "tokenize" and maker.config.get("tokenizer", "byte") != "given"
+        if trains or maker.do not in ("mix", "tokenize", "conversations"):
+            return maker
+        first = next(iter(maker.inputs.values()), "")
+        of = first if maker.do == "mix" else maker.inputs.get("tokenizer", "")
     return None
 
 
@@ -289,10 +292,6 @@ def _joined(_: Mapping[str, Any], inputs: Inputs, __: Collection[Path]) -> Said:
 
 
 def _trained(config: Mapping[str, Any], inputs: Inputs, lost: Collection[Path]) -> Said:
-    rows = config.get("model", {}).get("vocab_size", BYTES)
-    if "model" not in (config.get("own") or {}) and rows < BYTES:
-        words = f"{rows} rows are too few: the byte tokenizer has ids up to {BYTES - 1}"
-        yield ("config", "model", "vocab_size"), words
     first = now = _first(config)
     if first not in inputs or first == INIT:
         yield from _no_store(("config", "tokens"), first, inputs)
