@@ -39,7 +39,7 @@ def problems(graph: Graph, folder: Path, texts: Callable[[str], Text]) -> Said:
                 if of := _given(graph, store):
                     size, tokens = counted(file := of.config["file"], source)
                     tokens += of.config["end_of_document"] is not None
-                elif given and given.tokenizer == "byte":
+                elif given and given.tokenizer == "byte" and graph.experiment.data is None:
                     size, tokens = 0, len(text)
                 else:
                     continue
