@@ -4,7 +4,7 @@ What the assistant says is between `{% generation %}` and `{% endgeneration %}`.
 Templates are strangers' text. They run in Jinja's immutable sandbox: they reach no private
 attribute, no module, no clock, no chance and no address, so that a conversation is the same text in
 each run: the day, which some of them write, is always DAY. They can still loop; the caller bounds
-time and memory (`runner.worker.template_child`).
+time and memory (`runner.isolation.template_child`).
 """
 
 import json

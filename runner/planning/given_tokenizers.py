@@ -26,44 +26,42 @@ def problems(graph: Graph, folder: Path, texts: Callable[[str], Text]) -> Said:
     @cache
     def counted(file: str, source: str | None) -> tuple[int, int]:
         text = texts(source).validation if source else b""
-        definition = read_file(file, folder).decode()
-        return _counted(definition, text[:MOST].decode(errors="ignore"))
+        given = read_file(file, folder).decode(), text[:MOST].decode(errors="ignore")
+        size, tokens = limited.call(_counted, *given, limits=LIMITS, expected=BadTokenizer)
+        return int(size), int(tokens) if len(text) <= MOST else len(text)
 
     for name, node in graph.nodes.items():
-        for store in () if node.unread else _stores(graph, node):
+        for store in _stores(graph, node):
             given = store.checked if isinstance(store.checked, Tokenize) else None
             source = given.source if given and node.do == "evaluate" else None
-            file = None
             try:
-                text = texts(source).validation if source else b""
                 if of := _given(graph, store):
-                    size, tokens = counted(file := of.config["file"], source)
+                    size, tokens = counted(of.config["file"], source)
                     tokens += of.config["end_of_document"] is not None
-                elif given and given.tokenizer == "byte" and graph.experiment.data is None:
-                    size, tokens = 0, len(text)
+                elif given and source and given.tokenizer == "byte" and not graph.experiment.data:
+                    size, tokens = 0, len(texts(source).validation)
                 else:
                     continue
             except (BadText, BadTokenizer, limited.Refused, OSError, ValueError):
                 continue  # which is reported elsewhere, or when the step runs
+            called = f" of {of.config['file']}" if of else ""
             if isinstance(made := node.checked, Train) and not made.own.model:
                 rows = int(node.config["model"]["vocab_size"])
                 if rows < size:
-                    words = f"the tokenizer {file} has {size:,} tokens, and the model has {rows:,} "
-                    words += f"rows; write `vocab_size: {size}`"
-                    yield name, ("config", "model", "vocab_size"), words
-            elif source and len(text) <= MOST and tokens < (needed := _needed(graph, node)):
-                words = f"the validation text of {source} has {tokens:,} tokens"
-                words += f"{f' of {file}' if file else ''}, and the windows of the models with "
-                words += f"{node.config['tokens']:,} targets need {needed:,}; use a longer text or "
-                yield name, ("config", "tokens"), f"{words}evaluate fewer tokens"
+                    words = f"there are {size:,} tokens{called}, and the model has {rows:,} rows; "
+                    yield name, ("config", "model", "vocab_size"), f"{words}write {size}"
+            elif source and tokens < (needed := _needed(graph, node)):
+                words = f"the validation text of {source} has {tokens:,} tokens{called}, and "
+                words += f"{node.config['tokens']:,} targets in windows need {needed:,}; use a "
+                yield name, ("config", "tokens"), f"{words}longer text or evaluate fewer"
 
 
 def _stores(graph: Graph, node: Node) -> list[Node]:
-    """The token stores that a node reads, without mixtures."""
-    read = [one for of in node.inputs.values() for one in of]
-    found = [graph.nodes[one] for one in dict.fromkeys(read)]
-    stores = [one for one in found if one.do in ("tokenize", "conversations")]
-    return stores if isinstance(node.checked, Train | Evaluate) else []
+    """The token stores that a node trains on or evaluates, without mixtures."""
+    if node.unread or not isinstance(node.checked, Train | Evaluate):
+        return []
+    read = dict.fromkeys(one for of in node.inputs.values() for one in of)
+    return [x for one in read if (x := graph.nodes[one]).do in ("tokenize", "conversations")]
 
 
 def _given(graph: Graph, store: Node) -> Node | None:
@@ -82,12 +80,6 @@ def _needed(graph: Graph, node: Node) -> int:
 
 
 def _counted(definition: str, text: str) -> tuple[int, int]:
-    """The tokens of a tokenizer, and those that it makes of a text. Raises BadTokenizer and
-    limited.Refused."""
-    size, tokens = limited.call(_count, definition, text, limits=LIMITS, expected=BadTokenizer)
-    return int(size), int(tokens)
-
-
-def _count(definition: str, text: str) -> tuple[int, int]:
+    """The tokens of a tokenizer, and those that it makes of a text. Raises BadTokenizer."""
     tokenizer = Tokenizer(definition)
     return tokenizer.vocab_size, len(tokenizer.encode_batch([text])[0])

@@ -4,7 +4,7 @@ fingerprints."""
 import hashlib
 import importlib.util
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from engine.data.chat_template import BadTemplate
 from engine.data.chat_templates import TEMPLATES
 from engine.data.conversations import Conversation, conversations
 from engine.data.lab_texts import SHIPPED, BadText, Text, read_file, read_text
+from runner.isolation import template_child
 from runner.lib import lab_code
 from runner.lib.paths import LAB
 from runner.lib.problems import near
@@ -24,7 +25,6 @@ from runner.planning import (
     parquet_child,
     prompts,
     task_sources,
-    template_trial,
 )
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
@@ -36,6 +36,7 @@ from runner.spec.model_steps import drawn_too_many
 from runner.spec.step_types import INIT, SOURCED, TASKED, TRAINS, calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
+TRIED = 100  # conversations of a split that a template has to write when planned
 OWN_TEXT = "own"  # the source of a text that its digests identify
 
 
@@ -176,7 +177,7 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
         rows = list[Conversation]()
         for lines in (found.train, found.validation):
             given = conversations(lines, source, first)  # raises BadText
-            rows += islice(given, template_trial.ROWS)
+            rows += islice(given, TRIED)
             deque(given, maxlen=0)
             first += len(lines.splitlines())
         _try_template(node, rows)
@@ -184,9 +185,16 @@ def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     return {**node.config, "sha256": sha256}
 
 
-def _try_template(node: Node, rows: Sequence[Conversation]) -> None:
-    if template := node.config.get("template"):  # not an unreadable one
-        template_trial.check(TEMPLATES.get(template, template), rows)
+def _try_template(node: Node, rows: Iterable[Conversation]) -> None:
+    """Raises BadTemplate unless the template writes these rows and the simplest ones."""
+    if (template := node.config.get("template")) is None:
+        return  # an unreadable one
+    template_child.try_(template := TEMPLATES.get(template, template))
+    for where, messages, tools in rows:
+        try:
+            template_child.render(template, messages, tools)
+        except BadTemplate as error:
+            raise BadTemplate(f"{where}: {error}") from error
 
 
 def _with_corpus(graph: Graph, name: str, config: dict[str, Any]) -> dict[str, Any]:

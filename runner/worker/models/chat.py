@@ -10,9 +10,9 @@ import numpy as np
 
 from engine.data.chat_template import FILE, BadTemplate, end_of_turn
 from engine.data.tokenize import Tokenizer
+from runner.isolation import template_child
 from runner.lib import untrusted_files
 from runner.spec.step_types import INIT
-from runner.worker import template_child
 
 MAX_TEMPLATE = 1 << 20  # bytes
 

@@ -15,7 +15,7 @@ from engine.data.tokenize import Tokenizer
 from engine.training import pretrained
 from engine.training.digest import leaves
 from engine.training.export import CannotExchange, export
-from runner.planning import template_trial
+from runner.isolation import template_child
 from runner.spec.step_types import KEPT
 from runner.store import digests
 from runner.worker.models import chat, model_card, trained
@@ -116,7 +116,7 @@ def chat_template_of(folder: Path) -> str | None:
     template = pretrained.read_chat_template(folder)
     try:
         if template is not None:
-            template_trial.check(template)
+            template_child.try_(template)
     except chat_template.BadTemplate as error:
         raise CannotExchange(
             f"the chat template in {folder} cannot be used: {error}; repair it, or remove it"

@@ -16,8 +16,8 @@ from engine.data.conversations import LABELS, SPOKEN, Conversation, conversation
 from engine.data.lab_texts import BadText
 from engine.data.token_store import TokenStore
 from engine.data.tokenize import Tokenizer
+from runner.isolation import template_child
 from runner.spec.step_types import KEPT
-from runner.worker import template_child
 from runner.worker.texts.shards import SPLITS
 
 COUNTS = "counts.json"

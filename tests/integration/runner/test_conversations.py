@@ -29,12 +29,13 @@ from engine.data.token_store import TokenStore
 from engine.data.tokenize import byte_tokenizer
 from engine.model.decoder import Decoder
 from engine.model.loss import Losses, cross_entropy
+from runner.isolation import template_child
 from runner.lib.problems import BadExperiment
 from runner.planning import planned_steps, planner
 from runner.schema.record import Plan
 from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
-from runner.worker import executor, template_child
+from runner.worker import executor
 from runner.worker.texts.conversations import _cut, labels_of
 from runner.worker.texts.mixtures import sampler, scored_parts
 from tests.integration.runner.test_execute import made
@@ -184,6 +185,8 @@ def test_only_the_asked_for_labels_are_trained_on(store: Store, tmp_path: Path) 
     [
         ("template: chatml", "template: chatmm", "there is no template `chatmm`; there are chatml"),
         ("template: chatml", "template: '{{ messages }}'", "has no {% generation %} tag"),
+        ("template: chatml", "template: '{% generation %}{{ messages|x }}{% endgeneration %}'",
+         "the chat template fails: No filter named 'x'"),
         ("max_tokens: 256}", "max_tokens: 257}",
          "up to 257 tokens (max_tokens), and seq_len is 256"),
         ("SOURCE", "chats.txt", "should match pattern"),
@@ -212,6 +215,34 @@ def test_a_row_that_is_no_conversation_is_said_when_planned(store: Store, tmp_pa
         file.write('{"messages": [{"role": "bot"}]}\n')
     with pytest.raises(BadExperiment, match=r"chats.jsonl, line 61, message 0 has the role 'bot'"):
         planner.plan_folder(tmp_path / "tuned", store)
+
+
+def test_a_row_that_the_template_leaves_out_is_said_when_planned(
+    store: Store, tmp_path: Path
+) -> None:
+    planned(tmp_path, store, DECLARED.replace("chatml", "gemma"))
+    row = {"messages": rows(1)[0]["messages"], "tools": [{"name": "list"}]}
+    with (tmp_path / "tuned/chats.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    with pytest.raises(BadExperiment, match=r"chats.jsonl, line 61: the conversation has `tools`"):
+        planner.plan_folder(tmp_path / "tuned", store)
+
+
+def test_a_template_for_conversations_that_are_still_to_be_made_is_tried_when_planned(
+    store: Store, tmp_path: Path
+) -> None:
+    own = "  mine: {do: 'model:rows'}\n  chats:\n"
+    declared = DECLARED.replace("  chats:\n", own).replace("source: SOURCE, ", "")
+    declared = declared.replace(
+        "inputs: {tokenizer: tokens}", "inputs: {tokenizer: tokens, conversations: mine}"
+    )
+    wrong = "'{% generation %}{{ strftime_then() }}{% endgeneration %}'"
+    with pytest.raises(BadExperiment, match="'strftime_then' is undefined"):
+        planned(tmp_path, store, declared.replace("template: chatml", f"template: {wrong}"))
+    refuses = "'{% generation %}{{ raise_exception(messages) }}{% endgeneration %}'"
+    with pytest.raises(BadExperiment) as it:
+        planned(tmp_path, store, declared.replace("template: chatml", f"template: {refuses}"))
+    assert not any("template" in (one.field or "") for one in it.value.problems)
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,11 @@ def test_what_is_no_model_is_not_imported(tmp_path: Path, theirs: Path) -> None:
     (other / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
     said = ask("import", other, "--store", tmp_path / "store")
     assert "llama, qwen3 and smollm3 are read" in said.stderr
+    shutil.copy(theirs / "config.json", other)
+    (other / "chat_template.jinja").write_text("{{ messages[0].content | nofilter }}")
+    said = ask("import", other, "--store", tmp_path / "store")
+    assert "cannot be used: the chat template fails: No filter named 'nofilter'" in said.stderr
+    assert "repair it, or remove it" in said.stderr
     (other / "config.json").rename(tmp_path / "elsewhere.json")
     (other / "config.json").symlink_to(tmp_path / "elsewhere.json")
     said = ask("import", other, "--store", tmp_path / "store")

@@ -53,39 +53,27 @@ CASES: dict[str, tuple[int, int, str, list[tuple[str, str]]]] = {
         SIZE - 1,
         8,
         GIVEN,
-        [(ROWS, f"words.json has {SIZE} tokens, and the model has {SIZE - 1}")],
+        [(ROWS, f"{SIZE} tokens of words.json, and the model has {SIZE - 1} rows; write {SIZE}")],
     ),
     "EuroEval/EuroEval#52 a tokenizer that is larger than the model": (
         100,
         8,
         GIVEN,
-        [(ROWS, f"words.json has {SIZE} tokens, and the model has 100 rows")],
+        [(ROWS, f"{SIZE} tokens of words.json, and the model has 100 rows")],
     ),
     "huggingface/tokenizers#1609 just as many": (SIZE, 8, GIVEN, []),
     "huggingface/transformers#4875 more rows than tokens": (512, 8, GIVEN, []),
     "AlignmentResearch/tuned-lens#116 more targets than tokens": (
-        512,
-        100_000,
-        GIVEN,
-        [(TARGETS, "tokens of words.json, and the windows")],
+        *(512, 100_000, GIVEN),
+        [(TARGETS, "of words.json, and 100,000 targets in windows need 100,001")],
     ),
     "meta-llama/llama-cookbook#540 no window": (
-        512,
-        64,
-        GIVEN,
-        [
-            (
-                TARGETS,
-                "text.txt has 13 tokens of words.json, and the windows of the "
-                "models with 64 targets need 65; use a longer text or evaluate fewer",
-            )
-        ],
+        *(512, 64, GIVEN),
+        [(TARGETS, "text.txt has 13 tokens of words.json, and 64 targets in windows need 65")],
     ),
     "rloganiv/kglm-model#48 bytes": (
-        256,
-        64,
-        BYTES,
-        [(TARGETS, "text.txt has 44 tokens, and the windows of the models")],
+        *(256, 64, BYTES),
+        [(TARGETS, "text.txt has 44 tokens, and 64 targets in windows need 65; use a longer")],
     ),
 }
 
