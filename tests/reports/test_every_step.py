@@ -18,7 +18,10 @@ from runner.store.store import Store
 from tests.reports.benchmark import hub_data
 from tests.unit.runner.test_cli import ask
 
-MODEL = "{hidden_dim: 16, intermediate_dim: 32, num_layers: 1, num_heads: 2, seq_len: 128,\n        vocab_size: 320}"
+MODEL = (
+    "{hidden_dim: 16, intermediate_dim: 32, num_layers: 1, num_heads: 2, seq_len: 128,"
+    " vocab_size: 320}"
+)
 DECLARED = f"""\
 title: Does each type of step find in a job what it finds at home?
 resources: {{kind: cpu}}
