@@ -11,7 +11,7 @@ CHUNK = 64  # positions that a linear layer takes together
 
 def parameters(model: ModelConfig, active: bool = False) -> int:
     """Weights of the model, embeddings included; a tied output matrix counts once. Query and key
-    norms have weights (head_dim each, in every layer) only if they are learned. Of experts all
+    norms have weights only if they are learned (or whole). Of experts all
     count, or with `active` only as many as a token goes through; what balances them counts
     nothing."""
     moe, total = model.moe, sum(math.prod(shape) for shape in shapes(model).values())
@@ -39,12 +39,12 @@ def forward_flops_per_token(model: ModelConfig, active: bool = True) -> int:
     A multiply and an add are 2 FLOPs. Attention counts the full square without causal halving, and
     3 for each score's softmax; where a sliding window hides the rest, sliding_window keys for each
     query instead of seq_len. The output matrix counts whether or not it is tied. The embedding's
-    look-up, all norms (of queries and keys too), rotations and the soft-cap count nothing, and
-    neither does what is computed again in the backward pass (remat). Of experts those count that a
-    token goes through, and the router; not what pads their blocks. Without `active` all experts
-    count, as if they were one MLP. Of the parts of a block the matrices of gates count; what works
-    on each number alone (gates' products, exclusive attention, short convolutions) counts nothing.
-    Linear layers: see `delta_flops`.
+    look-up, biases, all norms (of queries and keys too), rotations and the soft-cap count nothing,
+    and neither does what is computed again in the backward pass (remat). Of experts those count
+    that a token goes through, and the router; not what pads their blocks. Without `active` all
+    experts count, as if they were one MLP. Of the parts of a block the matrices of gates count;
+    what works on each number alone (gates' products, exclusive attention, short convolutions)
+    counts nothing. Linear layers: see `delta_flops`.
     """
     hidden, kinds = model.hidden_dim, model.kind_counts
     gate = 4 * hidden * (model.gated_norm or 0)  # of one norm; a block has two, and so have ends

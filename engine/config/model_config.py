@@ -8,6 +8,15 @@ from pydantic_core import PydanticCustomError
 
 from engine.config.experts_config import ExpertsConfig
 from engine.config.fields import MAX_LAYERS, Config, Count, Width, divisors, listed, refusal
+from engine.config.layer_pattern import (
+    LayerKind,
+    counted,
+    kinds_in,
+    no_attention,
+    repeated,
+    something_turns,
+)
+from engine.config.rope_scaling import RopeScaling
 
 SHAPE = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
 
@@ -27,11 +36,8 @@ def ladder(depth: int) -> tuple[int, int, int, int, int]:
     return 64 * depth, 224 * depth, depth, depth, depth
 
 
-LayerKind = Literal["full", "window", "nope", "linear"]
-
-
 class ModelConfig(Config):
-    """The shape of a Llama-style decoder without biases, and the parts of its blocks.
+    """The shape of a Llama-style decoder, and the parts of its blocks.
 
     `size` and `depth` are short forms for other keys: a key beside them wins, and after validation
     both are None, so that equal shapes are equal configurations.
@@ -79,9 +85,10 @@ class ModelConfig(Config):
     tie_word_embeddings: bool = Field(
         default=False, description="whether the embedding is also the output matrix"
     )
-    qk_norm: Literal["none", "rms", "learned"] = Field(
+    qk_norm: Literal["none", "rms", "learned", "whole"] = Field(
         default="none",
-        description="RMS norm of each query and key head before rotation, without or with weights",
+        description="RMS norm of each query and key head before rotation, without (rms) or with "
+        "weights (learned); whole: with weights, of all query heads and all key heads together",
     )
     sliding_window: Count | None = Field(
         default=None,
@@ -121,6 +128,23 @@ class ModelConfig(Config):
         le=1,
         exclude_if=lambda fraction: fraction == 1,
         description="of each head's dimensions, how many the rotary positions turn: the first ones",
+    )
+    rope_scaling: RopeScaling | None = Field(
+        default=None,
+        exclude_if=lambda scaling: scaling is None,
+        description="slower rotary positions for contexts longer than original_seq_len (Llama 3.1)",
+    )
+    attention_bias: Literal["none", "qkv", "all"] = Field(
+        default="none",
+        exclude_if=lambda where: where == "none",
+        description="what is added to queries, keys and values (qkv, as in Qwen2), or also to "
+        "attention's output (all); 0 at the start",
+    )
+    norm_position: Literal["before", "after"] = Field(
+        default="before",
+        exclude_if=lambda position: position == "before",
+        description="whether a block norms what goes into attention and MLP, or what they add to "
+        "the residual stream (after, as in OLMo 2)",
     )
     attention_gate: bool = Field(
         default=False,
@@ -284,7 +308,7 @@ class ModelConfig(Config):
                 "it, or write window for some layers"
             )
         if set(kinds) == {"linear"} and info.data.get("qk_norm", "none") != "none":
-            raise refusal(f"qk_norm {_no_attention('has its own norm of them')}")
+            raise refusal(f"qk_norm {no_attention('has its own norm of them')}")
         return last
 
     @field_validator("rope_fraction")
@@ -301,18 +325,25 @@ class ModelConfig(Config):
                 f"rope_fraction {fraction:g} turns {turned:g} of a head's {head} dimensions, and "
                 f"rotary positions turn them in pairs; write {choose}"
             )
-        if fraction < 1 and not {"full", "window"} & _kinds_in(info):
-            raise refusal(
-                f"rope_fraction {fraction:g} has nothing to turn, because all layers are nope or "
-                "linear; remove it, or write full or window for some layers"
-            )
+        if fraction < 1:
+            something_turns(f"rope_fraction {fraction:g}", info)
         return fraction
 
-    @field_validator("attention_gate", "exclusive_attention")
+    @field_validator("rope_scaling")
     @classmethod
-    def _attention_is_there(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and _kinds_in(info) == {"linear"}:
-            raise refusal(f"{info.field_name} {_no_attention('has a gate of its own')}")
+    def _scales_what_turns(
+        cls, scaling: RopeScaling | None, info: ValidationInfo
+    ) -> RopeScaling | None:
+        if scaling is not None:
+            something_turns("rope_scaling", info)
+        return scaling
+
+    @field_validator("attention_bias", "attention_gate", "exclusive_attention")
+    @classmethod
+    def _attention_is_there(cls, value: bool | str, info: ValidationInfo) -> bool | str:
+        if value not in (False, "none") and kinds_in(info) == {"linear"}:
+            own = "has none" if info.field_name == "attention_bias" else "has a gate of its own"
+            raise refusal(f"{info.field_name} {no_attention(own)}")
         return value
 
     @model_validator(mode="after")
@@ -352,39 +383,3 @@ class ModelConfig(Config):
         if kind == "nope":
             changes["rope_fraction"] = 0.0
         return self.model_copy(update=changes)
-
-
-def repeated(
-    pattern: tuple[LayerKind, ...], last: LayerKind | None, layers: int
-) -> tuple[LayerKind, ...]:
-    """The pattern over so many layers, but for the last one if that is named."""
-    kinds = (pattern * -(-layers // len(pattern)))[:layers]
-    return kinds if last is None else (*kinds[:-1], last)
-
-
-def counted(
-    pattern: tuple[LayerKind, ...], last: LayerKind | None, layers: int
-) -> Counter[LayerKind]:
-    """The layers of each kind in `repeated`."""
-    periods, rest = divmod(layers, len(pattern))
-    counts = Counter({kind: n * periods for kind, n in Counter(pattern).items()})
-    counts.update(pattern[:rest])
-    if last is not None:
-        counts.subtract([pattern[rest - 1]])
-        counts.update([last])
-    return +counts
-
-
-def _kinds_in(info: ValidationInfo) -> set[LayerKind]:
-    """The kinds of layers, of a model whose keys before this one are known."""
-    pattern, layers = info.data.get("layer_pattern"), info.data.get("num_layers")
-    if not pattern or layers is None:
-        return {"full"}
-    return set(counted(pattern, info.data.get("last_layer"), layers))
-
-
-def _no_attention(why: str) -> str:
-    return (
-        f"is for attention, and all layers are linear, which {why}; remove it, or write full or "
-        "window for some layers"
-    )

@@ -14,7 +14,7 @@ from engine.config.fields import Count as Count
 from engine.config.fields import Parts as Parts
 from engine.config.fields import refusal as refusal
 from engine.config.fields import span_steps as span_steps
-from engine.config.model_config import LayerKind as LayerKind
+from engine.config.layer_pattern import LayerKind as LayerKind
 from engine.config.model_config import ModelConfig as ModelConfig
 from engine.config.phases import BatchSizes as BatchSizes
 from engine.config.train_config import GUARD_WINDOW as GUARD_WINDOW

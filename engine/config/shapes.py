@@ -53,8 +53,13 @@ def _attention(model: ModelConfig) -> Shapes:
         "v_proj": (hidden, keys),
         "o_proj": (queries, hidden),
     }
-    if model.qk_norm == "learned":
-        found |= {"q_norm": (head,), "k_norm": (head,)}
+    if model.attention_bias != "none":
+        found |= {"q_bias": (queries,), "k_bias": (keys,), "v_bias": (keys,)}
+    if model.attention_bias == "all":
+        found["o_bias"] = (hidden,)
+    if model.qk_norm in ("learned", "whole"):
+        whole = model.qk_norm == "whole"
+        found |= {"q_norm": (queries if whole else head,), "k_norm": (keys if whole else head,)}
     if model.attention_gate:
         found["gate"] = (hidden, model.num_heads)
     if taps := model.short_convolution:

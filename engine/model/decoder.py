@@ -8,18 +8,19 @@ everything else works on the plain tree of arrays that `Decoder.init` returns:
      "final_norm": {"gain"}, "lm_head": DV unless tied}
 
 Everything in "blocks" has a leading axis of layers. With learned query and key norms, "attention"
-has "q_norm" and "k_norm", too; a mixture of experts has another "mlp" (`experts.py`); a declaration
-may add further parts (`parts.py`, `gated_norm.py`). Linear layers (`linear_attention.py`) are in
-"linear_blocks". `engine.config.shapes` lists all of it. Matrices are (in, out): y = x @ w.
-Activations are two-dimensional, (B·S, D), outside of attention: in three dimensions the gradient
-would make transposed copies.
+has "q_norm" and "k_norm", too, and with biases "q_bias", "k_bias", "v_bias" and "o_bias"; a mixture
+of experts has another "mlp" (`experts.py`); a declaration may add further parts (`parts.py`,
+`gated_norm.py`). Linear layers (`linear_attention.py`) are in "linear_blocks".
+`engine.config.shapes` lists all of it. Matrices are (in, out): y = x @ w. Activations are
+two-dimensional, (B·S, D), outside of attention: in three dimensions the gradient would make
+transposed copies.
 
 To replace a part, pass another class: `Decoder(config, attention=MyAttention)`. Every part is built
 as `Part(decoder, rngs)` from its Decoder and a source of random keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -32,23 +33,13 @@ from engine.model import layers, parts
 from engine.model.attention import attend
 from engine.model.initialisation import sized
 from engine.model.mesh import ROWS, constrain, platform
+from engine.model.parameters import IN_FLOAT32, bias, gain, into_stream, weights
+from engine.model.parameters import Role as Role
 from engine.model.parts import rms_norm as rms_norm
 from engine.model.parts import rotate as rotate
 
-INIT_STD = 0.02
-
 Params = dict[str, Any]
 Part = Callable[["Decoder", nnx.Rngs], Any]  # a subclass of nnx.Module
-
-# What a parameter is for. Optimizers and shardings use the role, never the number of dimensions:
-# stacked gains look like matrices. The two kinds of matrices differ in the dimension that may be
-# split between devices: the output (column) or the input (row); those of experts have an axis of
-# experts before them. "gain" is everything that is not a matrix. A "state" is not learned: what
-# stands for its gradient is the change that a step makes to it (`experts.remember`).
-Role = Literal[
-    "embedding", "column", "row", "head", "gain", "expert column", "expert row", "router", "state"
-]
-IN_FLOAT32 = ("gain", "router", "state")  # whatever the compute dtype is
 
 
 class Sequences(NamedTuple):
@@ -101,8 +92,17 @@ class Attention(nnx.Module):
         self.k_proj = weights(rngs, "column", (D, config.num_kv_heads * h))
         self.v_proj = weights(rngs, "column", (D, config.num_kv_heads * h))
         self.o_proj = weights(rngs, "row", (config.num_heads * h, D), into_stream(config))
+        if config.attention_bias != "none":
+            self.q_bias, self.k_bias, self.v_bias = (
+                bias(heads * h)
+                for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+            )
+        if config.attention_bias == "all":
+            self.o_bias = bias(D)
         if config.qk_norm == "learned":
             self.q_norm, self.k_norm = gain(h), gain(h)
+        elif config.qk_norm == "whole":
+            self.q_norm, self.k_norm = gain(config.num_heads * h), gain(config.num_kv_heads * h)
         if config.attention_gate:  # what begins at 0 has no norm for Hyperball to keep
             self.gate = nnx.Param(jnp.zeros((D, config.num_heads)), role="gain")
         if taps := config.short_convolution:
@@ -110,7 +110,10 @@ class Attention(nnx.Module):
 
     def __call__(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
         o_BSHh = self.heads(x_TD, sequences)
-        return o_BSHh.reshape(len(x_TD), -1) @ self.o_proj[...]
+        y_TD = o_BSHh.reshape(len(x_TD), -1) @ self.o_proj[...]
+        if self.config.attention_bias == "all":
+            y_TD += self.o_bias[...].astype(y_TD.dtype)
+        return y_TD
 
     def heads(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
         """The output of each head, before o_proj mixes them. Returns B, S, H, h."""
@@ -146,6 +149,10 @@ class Attention(nnx.Module):
         qkv = (self.q_proj[...], self.k_proj[...], self.v_proj[...])
         w_DKNh = jnp.concatenate([w.reshape(len(w), K, -1, h) for w in qkv], axis=2)
         qkv_TN = x_TD @ w_DKNh.reshape(len(w_DKNh), -1)
+        if config.attention_bias != "none":
+            biases = (self.q_bias[...], self.k_bias[...], self.v_bias[...])
+            b_KNh = jnp.concatenate([b.reshape(K, -1, h) for b in biases], axis=1)
+            qkv_TN += b_KNh.reshape(-1).astype(qkv_TN.dtype)
         qkv_BSKNh = qkv_TN.reshape(-1, seq_len, K, G + 2, h)
         q_BSKGh, k_BSK1h, v_BSK1h = jnp.split(qkv_BSKNh, (G, G + 1), axis=3)
         q_BSHh = q_BSKGh.reshape(*q_BSKGh.shape[:2], K * G, h)
@@ -154,13 +161,21 @@ class Attention(nnx.Module):
             k_TN = parts.convolved(k_BSKh.reshape(-1, K * h), self.k_conv[...], sequences)
             k_BSKh = k_TN.reshape(k_BSKh.shape)
         if config.qk_norm != "none":
-            learned = config.qk_norm == "learned"
-            q_BSHh = rms_norm(q_BSHh, config.norm_epsilon, self.q_norm[...] if learned else None)
-            k_BSKh = rms_norm(k_BSKh, config.norm_epsilon, self.k_norm[...] if learned else None)
+            gains = (None, None)
+            if config.qk_norm != "rms":
+                gains = self.q_norm[...], self.k_norm[...]
+            together = (-1,) if config.qk_norm == "whole" else (-1, h)
+            q_BSHh, k_BSKh = (
+                rms_norm(x.reshape(*x.shape[:2], *together), config.norm_epsilon, gain).reshape(
+                    x.shape
+                )
+                for x, gain in zip((q_BSHh, k_BSKh), gains, strict=True)
+            )
         turned = round(config.rope_fraction * h)
         positions_BS = None if sequences.memory is None else sequences.memory.positions_BS
         q_BSHh, k_BSKh = (
-            rotate(x, config.rope_theta, positions_BS, turned) for x in (q_BSHh, k_BSKh)
+            rotate(x, config.rope_theta, positions_BS, turned, config.rope_scaling)
+            for x in (q_BSHh, k_BSKh)
         )
         return q_BSHh, k_BSKh, v_BSKh
 
@@ -198,7 +213,8 @@ def norm(decoder: "Decoder", rngs: nnx.Rngs) -> Any:
 
 
 class Block(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)); both may go through a short convolution."""
+    """x + attention(norm(x)), then x + mlp(norm(x)), or with norms after them x +
+    norm(attention(x)), then x + norm(mlp(x)); both may go through a short convolution."""
 
     def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
         self.attention_norm = decoder.norm(decoder, rngs)
@@ -206,20 +222,21 @@ class Block(nnx.Module):
         self.mlp_norm = decoder.norm(decoder, rngs)
         self.mlp = decoder.mlp(decoder, rngs)
         self.taps = decoder.config.short_convolution
+        self.after = decoder.config.norm_position == "after"
         if self.taps:
             taps_ND = parts.identity(self.taps, decoder.config.hidden_dim)
             self.attention_conv = nnx.Param(taps_ND, role="gain")
             self.mlp_conv = nnx.Param(taps_ND, role="gain")
 
     def __call__(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
-        y_TD = self.attention(self.attention_norm(x_TD), sequences)
+        y_TD = self.attention(x_TD if self.after else self.attention_norm(x_TD), sequences)
         if self.taps:
             y_TD = parts.convolved(y_TD, self.attention_conv[...], sequences)
-        x_TD = x_TD + y_TD
-        y_TD = self.mlp(self.mlp_norm(x_TD))
+        x_TD = x_TD + (self.attention_norm(y_TD) if self.after else y_TD)
+        y_TD = self.mlp(x_TD if self.after else self.mlp_norm(x_TD))
         if self.taps:
             y_TD = parts.convolved(y_TD, self.mlp_conv[...], sequences)
-        return x_TD + y_TD
+        return x_TD + (self.mlp_norm(y_TD) if self.after else y_TD)
 
 
 class Ends(nnx.Module):
@@ -380,20 +397,3 @@ class Decoder:
 def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
     """c · tanh(x / c); x itself without a cap."""
     return x if cap is None else cap * jnp.tanh(x / cap)
-
-
-def gain(size: int) -> nnx.Param:
-    """A norm's factors, all 1."""
-    return nnx.Param(jnp.ones(size, jnp.float32), role="gain")
-
-
-def weights(rngs: nnx.Rngs, role: Role, shape: tuple[int, ...], std: float = INIT_STD) -> nnx.Param:
-    """Draw a matrix, or one for each expert, as `Decoder.init` describes."""
-    # JAX cuts truncated_normal at ±2 but does not rescale it: its standard deviation is 0.88.
-    drawn = jax.random.truncated_normal(rngs.params(), -2, 2, shape, jnp.float32)
-    return nnx.Param(std * drawn, role=role, std=std)
-
-
-def into_stream(config: ModelConfig) -> float:
-    """The standard deviation of weights that write to the residual stream."""
-    return INIT_STD / (2 * config.num_layers) ** 0.5

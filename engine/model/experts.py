@@ -18,8 +18,9 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 
 from engine.config.schema import ExpertsConfig
-from engine.model.decoder import INIT_STD, Decoder, SwiGLU, into_stream, weights
+from engine.model.decoder import Decoder, SwiGLU
 from engine.model.mesh import ROWS, SHARDINGS, platform
+from engine.model.parameters import INIT_STD, into_stream, weights
 
 HALVINGS = 24  # of the range of scores: as far as float32 goes
 

@@ -3,7 +3,8 @@
 import jax
 from flax import nnx
 
-from engine.model.decoder import Decoder, RMSNorm, weights
+from engine.model.decoder import Decoder, RMSNorm
+from engine.model.parameters import weights
 
 
 class GatedNorm(RMSNorm):

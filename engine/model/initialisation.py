@@ -1,5 +1,5 @@
 """Named initialisations: how large the drawn weights of each role are. The default is where modules
-declare them (`decoder.weights`, `decoder.into_stream`)."""
+declare them (`parameters.weights`, `parameters.into_stream`)."""
 
 import math
 

@@ -12,8 +12,9 @@ from jax.sharding import PartitionSpec
 
 from engine.config.flops import chunk
 from engine.config.shapes import LINEAR_TAPS
-from engine.model.decoder import Decoder, Sequences, gain, into_stream, rms_norm, weights
+from engine.model.decoder import Decoder, Sequences, rms_norm
 from engine.model.mesh import ROWS
+from engine.model.parameters import gain, into_stream, weights
 from engine.model.parts import convolved, identity
 
 # What is drawn at the start, as in Mamba-2 (arXiv 2405.21060), both in logarithms.

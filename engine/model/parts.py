@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from engine.config.rope_scaling import RopeScaling
+
 if TYPE_CHECKING:
     from engine.model.decoder import Sequences
 
@@ -23,18 +25,21 @@ def rotate(
     theta: float,
     positions_BS: jax.Array | None = None,
     turned: int | None = None,
+    scaling: RopeScaling | None = None,
 ) -> jax.Array:
     """Rotary positions (RoPE), half-split as in Hugging Face's Llama: dimension i turns together
     with i + h/2 by position · θ^(−2i/h) radians. Without `positions_BS` they are 0 to S − 1. With
-    `turned` only so many of the first dimensions turn, as if they were all. Returns the dtype of
-    x."""
+    `turned` only so many of the first dimensions turn, as if they were all; `scaling` slows some
+    pairs. Returns the dtype of x."""
     if turned is not None and turned < x_BSHh.shape[3]:
         if not turned:
             return x_BSHh
         first, rest = x_BSHh[..., :turned], x_BSHh[..., turned:]
-        return jnp.concatenate((rotate(first, theta, positions_BS), rest), axis=3)
+        return jnp.concatenate((rotate(first, theta, positions_BS, scaling=scaling), rest), axis=3)
     S, half = x_BSHh.shape[1], x_BSHh.shape[3] // 2
     frequency_i = theta ** (-np.arange(half) / half)
+    if scaling is not None:
+        frequency_i = np.array([scaling.slowed(float(one)) for one in frequency_i])
     cos: jax.Array | np.ndarray
     sin: jax.Array | np.ndarray
     if positions_BS is None:  # a table of constants

@@ -43,7 +43,8 @@ def logits(
         layer = jax.tree.map(lambda x, i=used[stack]: x[i], wide[stack])
         used[stack] += 1
         attention = layer["attention"]
-        n = norm(x, layer["attention_norm"])
+        after = model.norm_position == "after"
+        n = x if after else norm(x, layer["attention_norm"])
         if kind == "linear":
             heads = parts.linear_layer(
                 n, attention.__getitem__, model.num_heads, model.norm_epsilon, documents
@@ -51,14 +52,16 @@ def logits(
         else:
             heads = attended(model, kind, n, attention, normed, documents)
         y = heads @ attention["o_proj"]
+        if kind != "linear" and model.attention_bias == "all":
+            y = y + attention["o_bias"]
         if model.short_convolution:
             y = parts.convolved(y, layer["attention_conv"], documents)
-        x = x + y
-        n, mlp = norm(x, layer["mlp_norm"]), layer["mlp"]
+        x = x + (norm(y, layer["attention_norm"]) if after else y)
+        n, mlp = x if after else norm(x, layer["mlp_norm"]), layer["mlp"]
         y = parts.silu(n @ mlp["gate_proj"]) * (n @ mlp["up_proj"]) @ mlp["down_proj"]
         if model.short_convolution:
             y = parts.convolved(y, layer["mlp_conv"], documents)
-        x = x + y
+        x = x + (norm(y, layer["mlp_norm"]) if after else y)
     head = wide["embedding"].T if model.tie_word_embeddings else wide["lm_head"]
     out = norm(x, wide["final_norm"]) @ head
     cap = model.logit_soft_cap
@@ -73,13 +76,19 @@ def attended(
     turned = 0 if kind == "nope" else round(model.rope_fraction * model.head_dim)
 
     def ready(x: np.ndarray, name: str) -> np.ndarray:
-        if model.qk_norm != "none":
+        if model.qk_norm in ("rms", "learned"):
             x = normed(x) * (of[name] if model.qk_norm == "learned" else 1)
-        return np.concatenate((turn(x[:, :turned], model.rope_theta), x[:, turned:]), axis=1)
+        return np.concatenate(
+            (turn(x[:, :turned], model.rope_theta, model.rope_scaling), x[:, turned:]), axis=1
+        )
 
     q, k, v = n @ of["q_proj"], n @ of["k_proj"], n @ of["v_proj"]
+    if model.attention_bias != "none":
+        q, k, v = q + of["q_bias"], k + of["k_bias"], v + of["v_bias"]
     if model.short_convolution:
         k = parts.convolved(k, of["k_conv"], documents)
+    if model.qk_norm == "whole":
+        q, k = normed(q) * of["q_norm"], normed(k) * of["k_norm"]
     heads = []
     for head in range(model.num_heads):
         shared = head // (model.num_heads // model.num_kv_heads)
@@ -94,10 +103,21 @@ def attended(
     return np.concatenate(heads, axis=1)
 
 
-def turn(x: np.ndarray, theta: float) -> np.ndarray:
+def turn(x: np.ndarray, theta: float, scaling: Any = None) -> np.ndarray:
     """Rotary positions as complex numbers: dimension i is real, i + h/2 imaginary."""
     half = x.shape[1] // 2
-    angle = np.arange(len(x))[:, None] * theta ** (-2 * np.arange(half) / x.shape[1])
+    frequency = theta ** (-2 * np.arange(half) / x.shape[1])
+    if scaling is not None:  # by wavelengths, as Llama's authors wrote it
+        length, length_before = 2 * np.pi / frequency, scaling.original_seq_len
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        smooth = (length_before / length - low) / (high - low)
+        between = (1 - smooth) * frequency / scaling.factor + smooth * frequency
+        frequency = np.where(
+            length < length_before / high,
+            frequency,
+            np.where(length > length_before / low, frequency / scaling.factor, between),
+        )
+    angle = np.arange(len(x))[:, None] * frequency
     turned = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angle)
     return np.concatenate((turned.real, turned.imag), axis=1)
 

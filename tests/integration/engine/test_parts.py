@@ -34,6 +34,10 @@ PARTS: dict[str, dict[str, Any]] = {
     "no rotary": {"layer_pattern": ["full", "nope"]},
     "windows": {"layer_pattern": ["window", "nope"], "sliding_window": 3, "last_layer": "full"},
     "short convolutions": {"short_convolution": 3, "qk_norm": "learned"},
+    "biases of queries, keys and values": {"attention_bias": "qkv"},
+    "biases of all": {"attention_bias": "all", "short_convolution": 3},
+    "norms after": {"norm_position": "after", "qk_norm": "whole", "norm_epsilon": 0.01},
+    "scaled rotary": {"rope_scaling": {"factor": 4.0, "original_seq_len": 6}, "rope_theta": 50.0},
     "linear": {"layer_pattern": ["linear"]},
     "two linear, one full": {"layer_pattern": ["linear", "linear", "full"]},
 }
@@ -46,8 +50,11 @@ EVERY: dict[str, Any] = {
     "attention_gate": True,
     "exclusive_attention": True,
     "rope_fraction": 0.5,
+    "rope_scaling": {"factor": 3.0, "original_seq_len": 8, "high_freq_factor": 2.0},
+    "attention_bias": "all",
+    "norm_position": "after",
     "short_convolution": 4,
-    "qk_norm": "learned",
+    "qk_norm": "whole",
     "norm_epsilon": 0.01,
 }
 PARTS["every part"] = EVERY

@@ -56,6 +56,13 @@ def windows(**changes: Any) -> ModelConfig:
         ({"layer_pattern": ["windows"]}, "'full', 'window', 'nope' or 'linear'"),
         ({"sliding_window": 49, "layer_pattern": EVERY_FOURTH}, "is longer than seq_len 48"),
         ({"short_convolution": 0}, "greater than 0"),
+        ({"layer_pattern": ["linear"], "attention_bias": "qkv"}, "attention_bias is for attention"),
+        ({"layer_pattern": ["nope"], "rope_scaling": {"factor": 8, "original_seq_len": 8}},
+         "rope_scaling has nothing to turn"),
+        ({"rope_scaling": {"factor": 8, "original_seq_len": 8, "high_freq_factor": 1}},
+         "high_freq_factor 1 is not above low_freq_factor 1; make it larger"),
+        ({"rope_scaling": {"factor": 0.5, "original_seq_len": 8}}, "greater than or equal to 1"),
+        ({"norm_position": "between"}, "'before' or 'after'"),
         ({"init": "mup", "tie_word_embeddings": True}, "makes them one; remove one of the two"),
         ({"gated_norm": 0}, "greater than 0"),
     ],
@@ -101,10 +108,12 @@ def test_a_layer_sees_the_model_as_if_all_were_of_its_kind() -> None:
 def test_a_configuration_without_parts_is_written_as_ever() -> None:
     keys = {"layer_pattern", "last_layer", "rope_fraction", "attention_gate"}
     keys |= {"exclusive_attention", "gated_norm", "short_convolution"}
+    keys |= {"attention_bias", "norm_position", "rope_scaling"}
     assert not keys & model().model_dump().keys()
     every = windows(
         last_layer="nope", rope_fraction=0.5, attention_gate=True, exclusive_attention=True,
-        gated_norm=4, short_convolution=4,
+        gated_norm=4, short_convolution=4, attention_bias="qkv", norm_position="after",
+        rope_scaling={"factor": 8.0, "original_seq_len": 16},
     )  # fmt: skip
     assert keys <= every.model_dump().keys()
     assert ModelConfig.model_validate(every.model_dump(mode="json")) == every
@@ -123,6 +132,9 @@ def test_each_part_has_the_parameters_and_flops_of_its_matrices() -> None:
         "gates": ({"attention_gate": True}, L * D * H, L * 2 * D * H),
         "exclusive": ({"exclusive_attention": True}, 0, 0),
         "half": ({"rope_fraction": 0.5}, 0, 0),
+        "biases": ({"attention_bias": "all"}, L * ((H + 2 * K) * h + D), 0),
+        "whole": ({"qk_norm": "whole"}, L * (H + K) * h, 0),
+        "after": ({"norm_position": "after"}, 0, 0),
         "convolutions": ({"short_convolution": 4}, L * 4 * (2 * D + K * h), 0),
     }
     for name, (changes, weights, counted) in expected.items():
