@@ -14,12 +14,11 @@ from engine.model.decoder import (
     RMSNorm,
     Sequences,
     SwiGLU,
-    gain,
     rms_norm,
     rotate,
     soft_cap,
-    weights,
 )
+from engine.model.parameters import gain, weights
 
 __all__ = [
     "Attention",

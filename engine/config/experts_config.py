@@ -24,6 +24,12 @@ class ExpertsConfig(Config):
         description="width that a token is projected to before its experts and back from after "
         "them (LatentMoE); hidden_dim, without projections, if left out",
     )
+    scores: Literal["sigmoid", "softmax"] = Field(
+        default="sigmoid",
+        exclude_if=lambda scores: scores == "sigmoid",  # nor this one
+        description="what weighs an expert: the sigmoid of its logit (DeepSeek-V3), or its share "
+        "in the softmax of all (Mixtral, Qwen3-MoE)",
+    )
     balance: Literal["quantile", "bias", "auxiliary", "none"] = Field(
         default=None,
         validate_default=True,

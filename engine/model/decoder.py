@@ -161,9 +161,8 @@ class Attention(nnx.Module):
             k_TN = parts.convolved(k_BSKh.reshape(-1, K * h), self.k_conv[...], sequences)
             k_BSKh = k_TN.reshape(k_BSKh.shape)
         if config.qk_norm != "none":
-            gains = (None, None)
-            if config.qk_norm != "rms":
-                gains = self.q_norm[...], self.k_norm[...]
+            learned = config.qk_norm != "rms"
+            gains = (self.q_norm[...], self.k_norm[...]) if learned else (None, None)
             together = (-1,) if config.qk_norm == "whole" else (-1, h)
             q_BSHh, k_BSKh = (
                 rms_norm(x.reshape(*x.shape[:2], *together), config.norm_epsilon, gain).reshape(

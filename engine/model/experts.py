@@ -10,7 +10,7 @@ gradient, takes part in the choice and not in the weights. What a step changes b
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,9 @@ class Experts(nnx.Module):
         if moe.balance == "bias":  # moved here, when the whole batch before has been counted
             bias_E += (moe.balance_rate or 0) * jnp.sign(1 - load_E)
         logits_TE = x_TD.astype(jnp.float32) @ self.router[...]
-        weights_TK, chosen_TK, least_T = route(logits_TE, bias_E, moe.top_k, moe.weight_sum)
+        weights_TK, chosen_TK, least_T = route(
+            logits_TE, bias_E, moe.top_k, moe.weight_sum, moe.scores
+        )
         load_E = jnp.mean(chosen_TK[:, :, None] == jnp.arange(moe.num_experts), (0, 1))
         load_E = moe.num_experts * load_E.astype(jnp.float32)
         if moe.balance == "quantile":
@@ -79,11 +81,15 @@ class Experts(nnx.Module):
 
 
 def route(
-    logits_TE: jax.Array, bias_E: jax.Array, top_k: int, weight_sum: float
+    logits_TE: jax.Array,
+    bias_E: jax.Array,
+    top_k: int,
+    weight_sum: float,
+    scores: Literal["sigmoid", "softmax"] = "sigmoid",
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The experts with the top_k largest biased logits: their weights, sigmoids of the logits
-    without bias scaled to the sum; their numbers; and the largest biased logit of those that are
-    not chosen (−∞ if there are none). Returns (T, K), (T, K), (T,).
+    """The experts with the top_k largest biased logits: their weights, scores without
+    bias scaled to the sum; their numbers; and the largest biased logit of those that are not chosen
+    (−∞ if there are none). Returns (T, K), (T, K), (T,).
 
     A single one's weight is its score times the sum, as in Switch (Fedus et al. 2021, arXiv
     2101.03961, equation 2, with a softmax there): scaled to the sum it would be a constant, which
@@ -93,10 +99,15 @@ def route(
     chosen_TK, least_T = number[:, :top_k], best[:, -1]
     if top_k == logits_TE.shape[1]:
         least_T = jnp.full_like(least_T, -jnp.inf)
-    weights_TK = jax.nn.sigmoid(jnp.take_along_axis(logits_TE, chosen_TK, axis=1))
+    weights_TK = jnp.take_along_axis(score(logits_TE, scores), chosen_TK, axis=1)
     together_T1 = jnp.sum(weights_TK, axis=1, keepdims=True) + 1e-9 if top_k > 1 else 1
     weights_TK *= weight_sum / together_T1
     return weights_TK, chosen_TK, least_T
+
+
+def score(logits_TE: jax.Array, scores: Literal["sigmoid", "softmax"]) -> jax.Array:
+    """What weighs each expert, (T, E)."""
+    return jax.nn.sigmoid(logits_TE) if scores == "sigmoid" else jax.nn.softmax(logits_TE)
 
 
 def quantile_bias(logits_TE: jax.Array, least_T: jax.Array, top_k: int) -> jax.Array:
@@ -122,11 +133,11 @@ def quantile_bias(logits_TE: jax.Array, least_T: jax.Array, top_k: int) -> jax.A
 
 def penalty(moe: ExpertsConfig, logits_TE: jax.Array, load_E: jax.Array) -> jax.Array:
     """What is added to the mean loss: with balance auxiliary, balance_rate · Σ over experts of load
-    · mean score, where a token's scores are its sigmoids scaled to 1 (DeepSeek-V3, without its
+    · mean score, where a token's scores are scaled to 1 (DeepSeek-V3, without its
     sequences); and router_z_loss · mean logsumexp² (ST-MoE, arXiv 2202.08906)."""
     found = moe.router_z_loss * jnp.mean(jax.nn.logsumexp(logits_TE, axis=1) ** 2)
     if moe.balance == "auxiliary":
-        scores_TE = jax.nn.sigmoid(logits_TE)
+        scores_TE = score(logits_TE, moe.scores)
         scores_TE /= jnp.sum(scores_TE, axis=1, keepdims=True)
         found += (moe.balance_rate or 0) * jnp.sum(load_E * jnp.mean(scores_TE, axis=0))
     return found

@@ -166,7 +166,7 @@ def import_model(
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a Llama, Qwen3 or SmolLM3 into the store, from a folder or from the Hugging Face Hub.
+    """Copy a public model into the store, from a folder or from the Hugging Face Hub.
 
     Prints the `import` step with which an experiment takes it. Jobs have no network, so this is
     where a model comes in."""

@@ -110,7 +110,7 @@ class Export(Config):
 
 
 class Import(Config):
-    """Takes in a Llama, Qwen3 or SmolLM3 from the lab's store, where `regatta import` has put it.
+    """Takes in a public model from the lab's store, where `regatta import` has put it.
     That command prints this step."""
 
     model: Text = Field(max_length=200, description="its name, for readers")

@@ -16,7 +16,7 @@ from engine.data.chat_template import BadTemplate
 from engine.data.tokenize import BadTokenizer, Tokenizer
 from engine.model.generation import Prompt, Sampling
 from engine.training import pretrained
-from engine.training.export import CannotExchange
+from engine.training.architectures import CannotExchange
 from runner.isolation import bubblewrap
 from runner.lib import untrusted_files
 from runner.lib.own_code_errors import BadOwnCode

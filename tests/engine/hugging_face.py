@@ -27,15 +27,18 @@ SHAPE = {
 }
 
 
-def fresh(kind: str, **fields: Any) -> Any:
-    """A llama, qwen3 or smollm3 as transformers initialises it, but with gains that matter."""
-    torch.manual_seed(5)
+def fresh(kind: str, seed: int = 5, **fields: Any) -> Any:
+    """A model of this `model_type` as transformers initialises it, but with gains and biases that
+    matter."""
+    torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(kind, **{**SHAPE, **fields})
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for name, x in model.named_parameters():
             if name.endswith("norm.weight"):
                 x.mul_(torch.rand_like(x) + 0.5)
+            if name.endswith("bias"):
+                x.copy_(torch.randn_like(x) / 2)
     return model.eval()
 
 

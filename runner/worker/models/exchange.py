@@ -13,8 +13,9 @@ import safetensors.numpy
 from engine.data import chat_template
 from engine.data.tokenize import Tokenizer
 from engine.training import pretrained
+from engine.training.architectures import CannotExchange
 from engine.training.digest import leaves
-from engine.training.export import CannotExchange, export
+from engine.training.export import export
 from runner.isolation import template_child
 from runner.spec.step_types import KEPT
 from runner.store import digests
@@ -66,7 +67,7 @@ def export_one(
     this = trained.planned(folder)
     if this.own:
         raise CannotExchange(
-            f"the model is {this.own}, which neither Llama nor Qwen3 can hold; export a model of "
+            f"the model is {this.own}, which no other tool has the code of; export a model of "
             "the lab's, or take params.safetensors from the output of its `train` step"
         )
     model = trained.model_of(this, {})

@@ -69,7 +69,10 @@ def by_hand(config: ModelConfig, layer: Params, x: np.ndarray) -> np.ndarray:
     y = np.zeros_like(inner)
     for t, logits in enumerate(x @ layer["router"]):
         chosen = np.argsort(-(logits + layer["bias"]))[: moe.top_k]
-        weights = moe.weight_sum / (1 + np.exp(-logits[chosen]))
+        scores = np.exp(logits) / np.exp(logits).sum()
+        if moe.scores == "sigmoid":
+            scores = 1 / (1 + np.exp(-logits))
+        weights = moe.weight_sum * scores[chosen]
         if moe.top_k > 1:
             weights *= moe.weight_sum / weights.sum()
         for e, weight in zip(chosen, weights, strict=True):
@@ -86,6 +89,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "two of eight": {},
     "one of eight": {"top_k": 1, "weight_sum": 2.5},
     "all": {"top_k": 8},
+    "by a softmax": {"scores": "softmax", "weight_sum": 2.5},
+    "one by a softmax": {"scores": "softmax", "top_k": 1},
     "none shared": {"shared_dim": 0},
     "seven": {"num_experts": 7, "top_k": 3},
     "more experts than rows of a block": {"num_experts": 200},
@@ -425,7 +430,9 @@ def test_parameters_and_moments_are_counted_to_the_byte(optimizer: Any, latent: 
 
 def test_an_export_is_refused_in_words(tmp_path: Path) -> None:
     decoder = Decoder(mixed())
-    with pytest.raises(export.CannotExchange, match=r"has 8 experts.*keep Orbax checkpoints"):
+    with pytest.raises(
+        export.CannotExchange, match="shared_dim that is no multiple of expert_dim, .*keep Orbax"
+    ):
         export.export(tmp_path / "out", decoder, decoder.init(jax.random.key(0)))
 
 

@@ -13,8 +13,9 @@ from flax import nnx
 
 from engine.config.schema import ComputeConfig, ModelConfig
 from engine.data.tokenize import Tokenizer, byte_tokenizer, train_bpe
-from engine.model.decoder import Decoder, Params, SwiGLU
-from engine.training.export import CannotExchange, export
+from engine.model.decoder import Decoder, Params, Role, SwiGLU
+from engine.training.architectures import CannotExchange
+from engine.training.export import export
 from engine.training.pretrained import read
 
 TOKENS = np.random.default_rng(1).integers(0, 40, (2, 12)).astype(np.int32)
@@ -22,10 +23,15 @@ TOKENS = np.random.default_rng(1).integers(0, 40, (2, 12)).astype(np.int32)
 
 def shape(**fields: Any) -> ModelConfig:
     tiny = {"hidden_dim": 16, "intermediate_dim": 24, "num_layers": 2, "num_heads": 4}
+    if "moe" in fields:
+        del tiny["intermediate_dim"]
     return ModelConfig(**{**tiny, "seq_len": 16, "vocab_size": 40, **fields})
 
 
 LLAMA = shape(num_kv_heads=2)
+SCALED = {"factor": 4.0, "original_seq_len": 6}
+MOE = {"num_experts": 4, "top_k": 2, "expert_dim": 12, "scores": "softmax", "balance": "auxiliary"}
+SIGMOID = MOE | {"scores": "sigmoid", "shared_dim": 24, "weight_sum": 2.5}
 SHAPES = {
     "llama with grouped queries": LLAMA,
     "llama with tied embeddings": shape(tie_word_embeddings=True, norm_epsilon=0.01),
@@ -36,8 +42,24 @@ SHAPES = {
     "qwen3 with windows by layer": shape(
         num_layers=3, qk_norm="rms", sliding_window=4, layer_pattern=["window", "full"]
     ),
-    "smollm3 with a window": shape(sliding_window=5),
-    "smollm3 with odd heads": shape(hidden_dim=18, head_dim=4, sliding_window=5),
+    "mistral with a window": shape(sliding_window=5),
+    "mistral with odd heads": shape(hidden_dim=18, head_dim=4, rope_scaling=SCALED),
+    "llama with biases": shape(attention_bias="all", num_kv_heads=2, rope_scaling=SCALED),
+    "qwen2": shape(attention_bias="qkv", num_kv_heads=2, tie_word_embeddings=True),
+    "qwen2 with windows by layer": shape(
+        attention_bias="qkv", num_layers=3, sliding_window=4, layer_pattern=["full", "window"]
+    ),
+    "qwen3 with biases": shape(attention_bias="all", qk_norm="learned", head_dim=6),
+    "olmo2": shape(norm_position="after", qk_norm="whole", num_kv_heads=2, rope_theta=50.0),
+    "olmo2 with odd heads": shape(
+        norm_position="after", qk_norm="whole", hidden_dim=18, head_dim=4, attention_bias="all"
+    ),
+    "smollm3 with biases": shape(layer_pattern=["nope", "full"], attention_bias="all"),
+    "mixtral": shape(moe=MOE, num_kv_heads=2, sliding_window=5),
+    "qwen3_moe": shape(moe=MOE | {"weight_sum": 2.5}, qk_norm="rms", num_kv_heads=2),
+    "qwen3_moe of one expert": shape(moe=MOE | {"top_k": 1}, qk_norm="learned", sliding_window=5),
+    "glm4_moe": shape(moe=SIGMOID, num_kv_heads=2, rope_fraction=0.5, attention_bias="qkv"),
+    "glm4_moe with norms": shape(moe=SIGMOID | {"top_k": 1}, qk_norm="learned", head_dim=6),
     "smollm3 with windows and no rotary": shape(
         num_layers=5,
         sliding_window=4,
@@ -56,11 +78,14 @@ def drawn() -> Callable[[Decoder], Params]:
     def draw(decoder: Decoder) -> Params:
         random = np.random.default_rng(2)
         like = jax.eval_shape(decoder.init, jax.random.key(0))
-        return jax.tree.map(
-            lambda x, role: random.normal(float(role == "gain"), 0.3, x.shape).astype(np.float32),
-            like,
-            decoder.roles(),
-        )
+        moe = decoder.config.moe
+        still = moe is not None and moe.balance == "auxiliary"  # its states change nothing
+
+        def one(x: jax.ShapeDtypeStruct, role: Role) -> np.ndarray:
+            noise = random.normal(float(role == "gain"), 0.3, x.shape).astype(np.float32)
+            return 0 * noise if role == "state" and still else noise
+
+        return jax.tree.map(one, like, decoder.roles())
 
     return draw
 
@@ -142,29 +167,40 @@ class Gate(nnx.Module):
 @pytest.mark.parametrize(
     ("decoder", "sentence"),
     [
-        (Decoder(shape(logit_soft_cap=30.0)), "logit_soft_cap is 30.*train without"),
-        (Decoder(shape(gated_norm=4)), "has gated_norm: 4, and neither .* keep Orbax"),
-        (Decoder(shape(attention_gate=True)), "has attention_gate: true, and neither"),
+        (Decoder(shape(logit_soft_cap=30.0)), "logit_soft_cap: 30.*train without"),
+        (Decoder(shape(gated_norm=4)), "has gated_norm: 4, which none .* keep Orbax"),
+        (Decoder(shape(attention_gate=True)), "has attention_gate: true, which none of them has "),
         (Decoder(shape(exclusive_attention=True)), "has exclusive_attention: true"),
         (Decoder(shape(short_convolution=4)), "has short_convolution: 4"),
-        (Decoder(shape(rope_fraction=0.5)), "rope_fraction is 0.5, a part of each head"),
+        (Decoder(shape(rope_fraction=0.5)), "has a rope_fraction, and theirs go with an MLP"),
         (Decoder(shape(layer_pattern=["linear", "full"])), "the model has linear layers"),
         (
             Decoder(shape(layer_pattern=["nope", "full"], qk_norm="rms")),
-            "has nope layers and qk_norm: rms.*train with qk_norm: none, or with full layers",
+            "has nope layers and qk_norm of each head, which none of them has together",
         ),
-        (Decoder(shape(hidden_dim=18, head_dim=4)), "num_heads 4 does not divide hidden_dim 18"),
-        (Decoder(LLAMA, mlp=OtherMLP), "decoder's mlp is OtherMLP, and neither Llama nor Qwen3"),
+        (Decoder(shape(qk_norm="whole")), "has qk_norm: whole, and theirs go with norm_position"),
+        (
+            Decoder(shape(attention_bias="qkv", qk_norm="learned")),
+            "has attention_bias: qkv and qk_norm of each head, which none of them has together",
+        ),
+        (Decoder(shape(moe=MOE | {"scores": "sigmoid"})), "by sigmoids, and theirs go with an MLP"),
+        (Decoder(shape(moe=MOE | {"latent_dim": 4})), "has experts on a latent_dim, which none"),
+        (
+            Decoder(shape(moe=MOE | {"balance": "bias"})),
+            "has a bias of the logits in the choice of experts, which none of them has",
+        ),
+        (Decoder(LLAMA, mlp=OtherMLP), "decoder's mlp is OtherMLP, which no architecture of trans"),
         (Decoder(LLAMA, norm=Gate), "decoder's norm is Gate"),
         (OtherDecoder(LLAMA), "a OtherDecoder of its own"),
         (Decoder(shape(num_kv_heads=4)), "another model: blocks/attention/k_proj is"),
     ],
 )
-def test_a_model_that_is_neither_llama_nor_qwen3_is_refused(
+def test_a_model_that_no_architecture_holds_is_refused_with_the_part(
     decoder: Decoder, sentence: str, drawn: Callable[[Decoder], Params], tmp_path: Path
 ) -> None:
+    params = drawn(Decoder(LLAMA if "another model" in sentence else decoder.config))
     with pytest.raises(CannotExchange, match=sentence):
-        export(tmp_path / "out", decoder, drawn(Decoder(LLAMA)))
+        export(tmp_path / "out", decoder, params)
     assert not (tmp_path / "out").exists()
 
 

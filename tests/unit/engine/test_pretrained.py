@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.data.chat_template import FILE, rendered
-from engine.training.export import CannotExchange
+from engine.training.architectures import CannotExchange
 from engine.training.pretrained import MAX_TEMPLATE, read_chat_template
 
 ASKED = [{"role": "user", "content": "Hello"}]
