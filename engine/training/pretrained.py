@@ -102,9 +102,14 @@ def read_chat_template(folder: Path) -> str | None:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
-    index = folder / "model.safetensors.index.json"
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        if index.is_file() and whole.name not in index.read_text(encoding="utf-8"):
+            raise CannotExchange(
+                f"{folder} has both {whole.name} and an index of other files, and tools read "
+                "different ones; remove the one that is not meant"
+            )
+        return [whole]
     if not index.is_file():
         if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
             raise CannotExchange(

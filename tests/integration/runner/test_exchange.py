@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from engine.config.schema import ModelConfig
 from engine.data.tokenize import train_bpe
 from engine.model.decoder import Decoder
+from engine.training import pretrained
 from runner.cli import main
 from runner.lib.problems import BadExperiment
 from runner.lib.untrusted_files import printable
@@ -57,6 +58,7 @@ steps:
     do: train
     inputs: {tokens: tokens, init: model}
     config: {model: MODEL, train: {train_batch_size: 2, num_train_steps: 3, learning_rate: 0.001}}
+  home: {do: export, inputs: {models: tuned, tokens: tokens}}
 """
 TOKENS = np.random.default_rng(1).integers(0, 256, (2, 40)).astype(np.int32)
 
@@ -79,16 +81,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, artifacts.Mad
     return run(place / "goes-home", Store(place / "store"), TRAINED)
 
 
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(folder: Path, kind: str, **more: Any) -> Path:
     """A model and its tokenizer, as `transformers` writes them."""
-    folder = tmp_path_factory.mktemp("theirs")
     tokenizer = train_bpe(["import os, import sys, def a(b): return c"] * 9, 270)
-    fields = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 48}
-    hugging_face.fresh("qwen3", **fields, eos_token_id=0).save_pretrained(folder)
+    fields = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 48, "eos_token_id": 0}
+    hugging_face.fresh(kind, **(fields | more)).save_pretrained(folder)
     tokenizer.save(folder / "tokenizer.json")
     (folder / "train.py").write_text("raise SystemExit('code of a stranger')")
     return folder
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("theirs"), "qwen3")
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0}
+LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 
 
 def test_transformers_loads_what_export_writes_with_our_logits(
@@ -111,11 +120,23 @@ def test_the_card_has_the_scores_that_the_lab_measured(home: Mapping[str, artifa
     assert 'license: "mit"' in card
 
 
-def test_a_model_of_transformers_is_imported_scored_and_asked(theirs: Path, tmp_path: Path) -> None:
-    at = tmp_path / "store"
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("qwen3", {}),
+        ("olmo2", {"pad_token_id": None}),
+        ("qwen2", {"tie_word_embeddings": True}),
+        ("llama", {"rope_parameters": LLAMA3}),
+        ("mistral", {"sliding_window": 8}),
+    ],
+)
+def test_a_model_of_transformers_is_imported_scored_asked_tuned_and_exported(
+    kind: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    at, theirs = tmp_path / "store", written(tmp_path / "theirs", kind, **fields)
     said = ask("import", theirs, "--store", at)
     assert said.exit_code == 0, said.output
-    outputs = run(tmp_path / "taken", Store(at), taken(_step(said.stdout)))
+    outputs = run(tmp_path / "taken", Store(at), taken(_step(said.stdout), theirs))
     decoder = Decoder(ModelConfig(**trained.planned(outputs["model"].folder).config))
     tokens = TOKENS % decoder.config.vocab_size
     params = trained.params_of(outputs["model"].folder, decoder)
@@ -127,15 +148,16 @@ def test_a_model_of_transformers_is_imported_scored_and_asked(theirs: Path, tmp_
     tuned = trained.params_of(outputs["tuned"].folder, decoder)
     moved = np.abs(tuned["embedding"] - params["embedding"])
     assert 0 < moved.max() < 0.02  # it began with the imported parameters
+    back = hugging_face.load(outputs["home"].folder)
+    assert back.config.model_type == kind
+    ours = np.asarray(decoder.logits(tuned, tokens))
+    assert np.abs(hugging_face.logits_of(back)(tokens) - ours).max() < 1e-4
 
 
-def taken(step: str) -> str:
-    """The experiment with an `import` step of the model `theirs`."""
-    model = {
-        **{"hidden_dim": 16, "intermediate_dim": 24, "num_layers": 2, "num_heads": 4},
-        **{"num_kv_heads": 2, "head_dim": 128, "vocab_size": 270, "seq_len": 48},
-        **{"qk_norm": "learned", "norm_epsilon": 1e-6},
-    }
+def taken(step: str, theirs: Path) -> str:
+    """The experiment with an `import` step of the model `theirs`, and its shape as a declaration
+    has it."""
+    model = pretrained.read(theirs, None)[0].model_dump(mode="json", exclude_defaults=True)
     return TAKEN.replace("IMPORT", step).replace("MODEL", json.dumps(model))
 
 
@@ -150,17 +172,17 @@ def _step(printed: str) -> str:
     return step
 
 
-def test_a_model_that_the_store_lacks_starts_nothing(tmp_path: Path) -> None:
+def test_a_model_that_the_store_lacks_starts_nothing(theirs: Path, tmp_path: Path) -> None:
     step = f"{{do: import, config: {{model: theirs, sha256: {'ab' * 32}}}}}"
     with pytest.raises(BadExperiment, match=r"`regatta import theirs`, which prints the digest"):
-        run(tmp_path / "taken", Store(tmp_path / "store"), taken(step))
+        run(tmp_path / "taken", Store(tmp_path / "store"), taken(step, theirs))
 
 
 def test_a_model_whose_files_were_changed_in_the_store_is_refused(
     theirs: Path, tmp_path: Path
 ) -> None:
     at = tmp_path / "store"
-    declared = taken(_step(ask("import", theirs, "--store", at).stdout))
+    declared = taken(_step(ask("import", theirs, "--store", at).stdout), theirs)
     [weights] = (at / "models").glob("*/model.safetensors")
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
