@@ -58,7 +58,9 @@ SHAPES = {
     "mixtral": shape(moe=MOE, num_kv_heads=2, sliding_window=5),
     "qwen3_moe": shape(moe=MOE | {"weight_sum": 2.5}, qk_norm="rms", num_kv_heads=2),
     "qwen3_moe of one expert": shape(moe=MOE | {"top_k": 1}, qk_norm="learned", sliding_window=5),
-    "glm4_moe": shape(moe=SIGMOID, num_kv_heads=2, rope_fraction=0.5, attention_bias="qkv"),
+    "glm4_moe": shape(
+        moe=SIGMOID, num_kv_heads=2, rope_fraction=0.5, attention_bias="qkv", rope_scaling=SCALED
+    ),
     "glm4_moe with norms": shape(moe=SIGMOID | {"top_k": 1}, qk_norm="learned", head_dim=6),
     "smollm3 with windows and no rotary": shape(
         num_layers=5,
