@@ -20,9 +20,7 @@ AFTER = "norm_position: after"
 WINDOW, SOME_WINDOWS = "a window on all layers", "a window on some layers only"
 NOPE = "nope layers"
 WIDTH = "heads that do not divide hidden_dim"
-SOFTMAX, SIGMOID = "experts weighed by a softmax", "experts weighed by sigmoids"
-ONE_EXPERT, SHARED = "one expert for each token", "an MLP beside the experts"
-FRACTION = "a rope_fraction"
+SOFTMAX, ONE_EXPERT = "experts weighed by a softmax", "one expert for each token"
 
 
 class Architecture(NamedTuple):
@@ -45,7 +43,6 @@ ARCHITECTURES = {
     "olmo2": _of("Olmo2", (AFTER, WHOLE_NORM), ALL_BIAS, WIDTH),
     "mixtral": _of("Mixtral", (SOFTMAX,), WINDOW, WIDTH),
     "qwen3_moe": _of("Qwen3Moe", (SOFTMAX, HEAD_NORM), ALL_BIAS, WINDOW, WIDTH, ONE_EXPERT),
-    "glm4_moe": _of("Glm4Moe", (SIGMOID, SHARED), QKV_BIAS, HEAD_NORM, WIDTH, ONE_EXPERT, FRACTION),
 }
 
 
@@ -63,28 +60,23 @@ def parts(config: ModelConfig, params: Any) -> set[str]:
         NOPE: "nope" in kinds,
         "linear layers": "linear" in kinds,
         WIDTH: config.hidden_dim % config.num_heads,
-        FRACTION: config.rope_fraction != 1,
+        f"rope_fraction: {config.rope_fraction:g}": config.rope_fraction != 1,
         f"logit_soft_cap: {config.logit_soft_cap}": config.logit_soft_cap is not None,
     }
     for key in ("gated_norm", "attention_gate", "exclusive_attention", "short_convolution"):
         there[f"{key}: {str(getattr(config, key)).lower()}"] = getattr(config, key)
     if moe:
-        whole = moe.shared_dim % moe.expert_dim == 0
+        bias_LE = np.asarray(params["blocks"]["mlp"]["bias"])
         there |= {
             SOFTMAX: moe.scores == "softmax",
-            SIGMOID: moe.scores == "sigmoid",
+            "experts weighed by sigmoids": moe.scores == "sigmoid",
             ONE_EXPERT: moe.top_k == 1,
-            SHARED: moe.shared_dim and whole,
-            "a shared_dim that is no multiple of expert_dim": not whole,
+            "an MLP beside the experts (shared_dim)": moe.shared_dim,
             "experts on a latent_dim": moe.latent_dim,
-            "a bias of the logits in the choice of experts": moe.top_k < moe.num_experts
-            and any(np.ptp(np.asarray(x), -1).any() for x in _biases(params)),
+            "a bias in the choice of experts": moe.top_k < moe.num_experts
+            and np.ptp(bias_LE, 1).any(),
         }
     return {words for words, is_there in there.items() if is_there}
-
-
-def _biases(params: Any) -> list[Any]:
-    return [params["blocks"]["mlp"]["bias"]]
 
 
 def hides(config: ModelConfig) -> bool:
@@ -184,35 +176,26 @@ def _experts(config: ModelConfig, kind: str) -> Names:
     assert moe is not None
     place = "block_sparse_moe" if kind == "mixtral" else "mlp"
     found: Names = {f"{place}.gate.weight": (("mlp", "router"), (moe.num_experts, D))}
-    if kind == "glm4_moe":
-        bias = (("mlp", "bias"), (moe.num_experts,))
-        found[f"{place}.gate.e_score_correction_bias"] = bias
     for name, of in _mlp(f"{place}.experts.{{}}", ("mlp",), D, moe.expert_dim).items():
         if kind == "mixtral":
-            ours = of[0][-1]
-            name = name.replace(ours, MIXTRAL[ours])
+            name = name.replace(of[0][-1], MIXTRAL[of[0][-1]])
         found[name] = of
-    if moe.shared_dim:
-        found |= _mlp(f"{place}.shared_experts", ("mlp", "shared"), D, moe.shared_dim)
     return found
 
 
 def exportable(config: ModelConfig, params: Any) -> tuple[ModelConfig, Any]:
     """The same model, with what none of them has written otherwise: QK-norm without weights as the
-    learned one with all weights 1, a sum of softmax weights in the experts' last matrix, a bias
-    that chooses nothing as 0."""
+    learned one with all weights 1, a sum of experts' weights in their last matrix."""
     blocks = dict(params["blocks"])
     changes: dict[str, Any] = {}
     if config.qk_norm == "rms":
         ones_Lh = np.ones((config.num_layers, config.head_dim), np.float32)
         blocks["attention"] = {**blocks["attention"], "q_norm": ones_Lh, "k_norm": ones_Lh}
         changes["qk_norm"] = "learned"
-    if moe := config.moe:
-        mlp = blocks["mlp"] | {"bias": np.zeros_like(blocks["mlp"]["bias"])}
-        if moe.scores == "softmax" and moe.weight_sum != 1:
-            mlp["down_proj"] = mlp["down_proj"] * np.float32(moe.weight_sum)
-            changes["moe"] = moe.model_copy(update={"weight_sum": 1.0})
-        blocks["mlp"] = mlp
+    if config.moe and config.moe.weight_sum != 1:
+        down_LEFD = blocks["mlp"]["down_proj"] * np.float32(config.moe.weight_sum)
+        blocks["mlp"] = blocks["mlp"] | {"down_proj": down_LEFD}
+        changes["moe"] = config.moe.model_copy(update={"weight_sum": 1.0})
     return config.model_copy(update=changes), {**params, "blocks": blocks}
 
 

@@ -187,30 +187,15 @@ def _config_json(config: ModelConfig, kind: str, dtype: str, ending: int | None)
         ]
     if kind == "smollm3":
         declared["no_rope_layers"] = [int(of != "nope") for of in config.kinds]  # 1: it has them
-    return declared | (_experts(config, kind) if config.moe else {})
-
-
-def _experts(config: ModelConfig, kind: str) -> dict[str, Any]:
-    moe = config.moe
-    assert moe is not None
-    counts = {"glm4_moe": "n_routed_experts", "mixtral": "num_local_experts"}
-    found: dict[str, Any] = {
-        counts.get(kind, "num_experts"): moe.num_experts,
-        "num_experts_per_tok": moe.top_k,
-        "intermediate_size": moe.expert_dim,
-        "moe_intermediate_size": moe.expert_dim,
-        "norm_topk_prob": moe.top_k > 1,
-    }
-    if kind == "glm4_moe":
-        found |= {
-            "n_shared_experts": moe.shared_dim // moe.expert_dim,
-            "routed_scaling_factor": moe.weight_sum,
-            "first_k_dense_replace": 0,
-            "num_nextn_predict_layers": 0,
-            "use_qk_norm": config.qk_norm != "none",
-            "partial_rotary_factor": config.rope_fraction,
+    if moe := config.moe:
+        declared |= {
+            "num_local_experts" if kind == "mixtral" else "num_experts": moe.num_experts,
+            "num_experts_per_tok": moe.top_k,
+            "intermediate_size": moe.expert_dim,
+            "moe_intermediate_size": moe.expert_dim,
+            "norm_topk_prob": moe.top_k > 1,
         }
-    return found
+    return declared
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -164,13 +164,7 @@ def _read_tensors(folder: Path, config: ModelConfig, kind: str, found: dict[str,
             branch[place.path[-1]] = np.empty(stacked, np.float32)
         branch[place.path[-1]][place.at] = array
     if config.moe:
-        mlp = params["blocks"]["mlp"]
-        if np.any(mlp.get("bias", 0)):
-            raise CannotExchange(
-                f"{folder} chooses experts with a bias of their scores (e_score_correction_bias), "
-                "which the engine's model has not; start from a model without it"
-            )
-        mlp |= states(config)
+        params["blocks"]["mlp"] |= states(config)
     return params
 
 

@@ -3,6 +3,7 @@ whatever architecture it names: a part that the engine's model does not have is 
 and so is a field that nobody here knows, because it may change what is computed."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,118 +17,66 @@ from engine.training.export import FIELDS, ROPE_FIELDS
 
 Shapes = Mapping[str, tuple[int, ...]]  # of the tensors, by their names
 
-# Fields that change the computation and have only one value here.
+# Fields that change the computation and have only these values here.
 FIXED: dict[str, tuple[Any, ...]] = {
-    "hidden_act": ("silu", "swish"),
-    "mlp_bias": (False,),
-    "use_bias": (False,),
-    "auto_map": (),  # code of its own
-    "quantization_config": (),
-    "rope_interleaved": (False,),
-    "is_encoder_decoder": (False,),
-    "add_cross_attention": (False,),
-    "n_group": (1,),
-    "topk_group": (1,),
-    "first_k_dense_replace": (0,),
-    "decoder_sparse_step": (1,),
-    "mlp_only_layers": ([],),
-    "clip_qkv": (),
-}
+    "hidden_act": ("silu", "swish"), "mlp_bias": (False,), "use_bias": (False,),
+    "auto_map": (), "quantization_config": (), "rope_interleaved": (False,),
+    "is_encoder_decoder": (False,), "add_cross_attention": (False,), "decoder_sparse_step": (1,),
+    "mlp_only_layers": ([],), "partial_rotary_factor": (1,),
+}  # fmt: skip
 COUNTS = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "vocab_size",
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
     "max_position_embeddings",
-)
-NEEDED = (*COUNTS, "rms_norm_eps")
+)  # fmt: skip
 READ = {
-    *FIXED, *NEEDED, *FIELDS.values(), "attention_bias", "sliding_window", "use_sliding_window",
+    *FIXED, *COUNTS, *FIELDS.values(), "attention_bias", "sliding_window", "use_sliding_window",
     "max_window_layers", "layer_types", "no_rope_layers", "no_rope_layer_interval", "rope_theta",
-    "rope_scaling", "rope_parameters", "partial_rotary_factor", "use_qk_norm", "num_experts",
-    "num_local_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
-    "n_shared_experts", "norm_topk_prob", "routed_scaling_factor",
+    "rope_scaling", "rope_parameters", "num_experts", "num_local_experts", "num_experts_per_tok",
+    "moe_intermediate_size", "norm_topk_prob",
 }  # fmt: skip
 # Fields that change nothing of what a trained model computes: names, tokens, dtypes, what holds
-# while somebody trains, and how another tool computes the same.
-IGNORED = {
-    "architectures", "model_type", "_name_or_path", "name_or_path", "transformers_version",
-    "transformers.js_config", "torch_dtype", "dtype", "use_cache", "cache_implementation",
-    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
-    "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "tokenizer_class",
-    "initializer_range", "initializer_factor", "attention_dropout", "hidden_dropout",
-    "hidden_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop", "output_attentions",
-    "output_hidden_states", "output_router_logits", "router_aux_loss_coef", "router_jitter_noise",
-    "return_dict", "use_return_dict", "torchscript", "pretraining_tp", "pruned_heads",
-    "num_nextn_predict_layers", "num_mtp_layers", "gradient_checkpointing", "_attn_implementation",
-    "_attn_implementation_autoset", "attn_implementation", "_flash_attn_2_enabled",
-    "use_flash_attn", "id2label", "label2id", "problem_type", "finetuning_task",
-    "task_specific_params", "chunk_size_feed_forward", "keys_to_ignore_at_inference",
-    "is_decoder", "is_llama_config", "unsloth_fixed", "unsloth_version", "license",
-    "max_window_size", "do_sample", "temperature", "top_k", "top_p", "max_length", "min_length",
-    "max_new_tokens", "repetition_penalty", "seq_length", "max_sequence_length",
-    "model_max_length",
-}  # fmt: skip
+# while somebody trains, how text is drawn, and how another tool computes the same.
+IGNORED = re.compile(
+    r"architectures|model_type|_?name_or_path|transformers(_version|\.js_config)|(torch_)?dtype|"
+    r"(bos|eos|pad|unk|sep|cls|decoder_start|forced_bos|forced_eos)_token_id|tokenizer_class|"
+    r"use_cache|cache_implementation|initializer_(range|factor)|\w*(dropout|pdrop)(_prob)?|"
+    r"output_(attentions|hidden_states|router_logits)|router_(aux_loss_coef|jitter_noise)|"
+    r"(use_)?return_dict|torchscript|pretraining_tp|pruned_heads|gradient_checkpointing|"
+    r"_?attn_implementation(_autoset)?|_flash_attn_2_enabled|use_flash_attn|id2label|label2id|"
+    r"problem_type|finetuning_task|task_specific_params|chunk_size_feed_forward|is_decoder|"
+    r"keys_to_ignore_at_inference|is_llama_config|unsloth_\w+|license|do_sample|temperature|"
+    r"top_[kp]|(max|min)_length|max_new_tokens|repetition_penalty|seq_length|model_max_length"
+)
 # What these compute and neither their fields nor their tensors say.
 UNSAID = dict.fromkeys(("ernie4_5", "helium"), "rotary positions of neighbouring dimensions")
 # transformers' defaults for fields that a config.json leaves out.
-QWEN: dict[str, Any] = {
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 32768,
-    "num_key_value_heads": 32,
-    "use_sliding_window": False,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-}
+EPS = {"rms_norm_eps": 1e-6}
+LONG = EPS | {"max_position_embeddings": 131072, "num_key_value_heads": 8}
+QWEN = EPS | {
+    "max_position_embeddings": 32768, "num_key_value_heads": 32, "use_sliding_window": False,
+    "sliding_window": 4096, "max_window_layers": 28,
+}  # fmt: skip
 IF_ABSENT: dict[str, dict[str, Any]] = {
-    "llama": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
-    "mistral": {
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 131072,
-        "num_key_value_heads": 8,
-        "sliding_window": 4096,
-    },
+    "llama": EPS | {"max_position_embeddings": 2048},
+    "mistral": LONG | {"sliding_window": 4096},
     "qwen2": QWEN,
-    "qwen3": {**QWEN, "head_dim": 128},
-    "smollm3": {
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 32768,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": True,
-        "rope_theta": 2_000_000.0,
-        "no_rope_layer_interval": 4,
-        "use_sliding_window": False,
+    "qwen3": QWEN | {"head_dim": 128},
+    "smollm3": EPS | {
+        "max_position_embeddings": 32768, "num_key_value_heads": 4, "tie_word_embeddings": True,
+        "rope_theta": 2_000_000.0, "no_rope_layer_interval": 4, "use_sliding_window": False,
     },
-    "olmo3": {"layer_types": "unknown"},  # which nobody may leave out
     "olmo2": {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048},
-    "mixtral": {
-        "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 131072,
-        "num_key_value_heads": 8,
-        "rope_theta": 1_000_000.0,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-        "norm_topk_prob": True,
+    "olmo3": {"layer_types": "unknown"},  # which nobody may leave out
+    "mixtral": LONG | {
+        "rms_norm_eps": 1e-5, "rope_theta": 1_000_000.0, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "norm_topk_prob": True,
     },
-    "qwen3_moe": {
-        **QWEN,
-        "max_window_layers": 0,
-        "num_key_value_heads": 4,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-        "norm_topk_prob": False,
+    "qwen3_moe": QWEN | {
+        "max_window_layers": 0, "num_key_value_heads": 4, "num_experts": 128,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": False,
     },
-    "glm4_moe": {
-        "first_k_dense_replace": 1,
-        "partial_rotary_factor": 0.5,
-        "norm_topk_prob": True,
-        "n_shared_experts": 1,
-    },
-}
-# How experts are weighed, which no field says.
-SCORES = {"mixtral": "softmax", "qwen3_moe": "softmax", "glm4_moe": "sigmoid"}
+}  # fmt: skip
+BY_SOFTMAX = ("mixtral", "qwen3_moe")  # their experts are weighed so, which no field says
 
 
 def model_config(path: Path, seq_len: int | None, shapes: Shapes) -> ModelConfig:
@@ -138,17 +87,18 @@ def model_config(path: Path, seq_len: int | None, shapes: Shapes) -> ModelConfig
     kind = str(written.get("model_type"))
     declared = {**IF_ABSENT.get(kind, {}), **written}
     missing = _missing(declared, kind)
-    rope, rope_missing = _rope(declared, kind)
+    rope, rope_missing = _rope(declared)
     missing += rope_missing
     if missing:
         raise CannotExchange(
             f"{path}: {'; '.join(missing)}. The engine's model has no such part; start from "
             "another model"
         )
-    for field in NEEDED:
-        if field not in declared or (field in COUNTS and type(declared[field]) is not int):
-            what = "whole number " if field in COUNTS else ""
-            raise CannotExchange(f"{path} has no {what}{field}; download it again")
+    for field in COUNTS:
+        if type(declared.get(field)) is not int:
+            raise CannotExchange(f"{path} has no whole number {field}; download it again")
+    if "rms_norm_eps" not in declared:
+        raise CannotExchange(f"{path} has no rms_norm_eps; download it again")
     longest = declared["max_position_embeddings"]
     seq_len = longest if seq_len is None else seq_len
     if seq_len > longest:
@@ -182,7 +132,7 @@ def _missing(declared: dict[str, Any], kind: str) -> list[str]:
     found = [f"a {kind} has {UNSAID[kind]}"] if kind in UNSAID else []
     for field, value in declared.items():
         shown = f"`{field}` is {json.dumps(value)[:80]}"
-        if value is None or field in IGNORED:
+        if value is None or IGNORED.fullmatch(field):
             continue
         if field not in READ:
             found.append(f"{shown}, a field that the lab does not know")
@@ -196,9 +146,10 @@ def _missing(declared: dict[str, Any], kind: str) -> list[str]:
         )
     if kind == "olmo3" and declared.get("rope_scaling"):
         found.append("`rope_scaling` of some layers only")
-    experts = [x for x in ("num_experts", "num_local_experts", "n_routed_experts") if x in declared]
-    if any(declared[x] for x in experts) and kind not in SCORES:
-        found.append(f"its experts (`{experts[0]}`) are weighed in a way that no field says")
+    if kind not in BY_SOFTMAX and (
+        declared.get("num_experts") or declared.get("num_local_experts")
+    ):
+        found.append("its experts are weighed in a way that no field says")
     return found
 
 
@@ -224,7 +175,7 @@ def _by_tensors(path: Path, declared: dict[str, Any], shapes: Shapes) -> dict[st
     return found
 
 
-def _rope(declared: dict[str, Any], kind: str) -> tuple[dict[str, Any], list[str]]:
+def _rope(declared: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The keys of a ModelConfig about rotary positions, and what is missing for them."""
     rope = declared.get("rope_scaling") or declared.get("rope_parameters") or {}
     each = list(rope.values()) if isinstance(rope, dict) else []
@@ -242,12 +193,9 @@ def _rope(declared: dict[str, Any], kind: str) -> tuple[dict[str, Any], list[str
         missing.append(f"`rope_scaling` of type {of}")
     elif more := sorted(rope.keys() - known):
         missing.append(f"`rope_scaling` has {', '.join(more)}")
-    fraction = rope.get("partial_rotary_factor", declared.get("partial_rotary_factor"))
-    found = {"rope_theta": rope.get("rope_theta", declared.get("rope_theta", 10_000.0))}
-    if kind == "glm4_moe":
-        found["rope_fraction"] = fraction
-    elif fraction not in (None, 1):
+    if (fraction := rope.get("partial_rotary_factor", 1)) not in (1, None):
         missing.append(f"`partial_rotary_factor` is {json.dumps(fraction)[:80]}")
+    found = {"rope_theta": rope.get("rope_theta", declared.get("rope_theta", 10_000.0))}
     if of == "llama3":
         longest = declared.get("max_position_embeddings")
         values = {"original_max_position_embeddings": longest} | rope
@@ -299,15 +247,12 @@ def _layers(path: Path, declared: dict[str, Any], kind: str, seq_len: int) -> di
 
 def _experts(path: Path, declared: dict[str, Any], kind: str) -> dict[str, Any] | None:
     """The keys of a mixture of experts; None if the model has none."""
-    if kind not in SCORES:
+    if kind not in BY_SOFTMAX:
         return None
-    names = ("num_local_experts", "num_experts", "n_routed_experts")
-    count = next((declared[x] for x in names if x in declared), None)
+    count = declared.get("num_local_experts") or declared.get("num_experts")
     top_k: Any = declared.get("num_experts_per_tok")
-    width = declared.get("moe_intermediate_size")
-    width = declared["intermediate_size"] if width is None else width
-    shared = declared.get("n_shared_experts", 0)
-    if any(type(x) is not int for x in (count, top_k, width, shared)):
+    width = declared.get("moe_intermediate_size") or declared["intermediate_size"]
+    if any(type(x) is not int for x in (count, top_k, width)):
         raise CannotExchange(f"{path} does not say how many experts it has; download it again")
     if declared.get("norm_topk_prob") != (top_k > 1):
         raise CannotExchange(
@@ -315,15 +260,8 @@ def _experts(path: Path, declared: dict[str, Any], kind: str) -> dict[str, Any] 
             f"{json.dumps(declared.get('norm_topk_prob'))}), which the engine's model has not; "
             "start from another model"
         )
-    return {
-        "num_experts": count,
-        "top_k": top_k,
-        "expert_dim": width,
-        "shared_dim": shared * width,
-        "scores": SCORES[kind],
-        "balance": "none",
-        "weight_sum": declared.get("routed_scaling_factor", 1.0),
-    }
+    found = {"num_experts": count, "top_k": top_k, "expert_dim": width}
+    return found | {"scores": "softmax", "balance": "none"}
 
 
 def json_of(path: Path) -> dict[str, Any]:

@@ -431,7 +431,7 @@ def test_parameters_and_moments_are_counted_to_the_byte(optimizer: Any, latent: 
 def test_an_export_is_refused_in_words(tmp_path: Path) -> None:
     decoder = Decoder(mixed())
     with pytest.raises(
-        export.CannotExchange, match=r"shared_dim that is no multiple of expert_dim, .*keep Orbax"
+        export.CannotExchange, match=r"\(shared_dim\) and experts weighed by sigmoids, .*keep Orbax"
     ):
         export.export(tmp_path / "out", decoder, decoder.init(jax.random.key(0)))
 

@@ -31,7 +31,6 @@ def shape(**fields: Any) -> ModelConfig:
 LLAMA = shape(num_kv_heads=2)
 SCALED = {"factor": 4.0, "original_seq_len": 6}
 MOE = {"num_experts": 4, "top_k": 2, "expert_dim": 12, "scores": "softmax", "balance": "auxiliary"}
-SIGMOID = MOE | {"scores": "sigmoid", "shared_dim": 24, "weight_sum": 2.5}
 SHAPES = {
     "llama with grouped queries": LLAMA,
     "llama with tied embeddings": shape(tie_word_embeddings=True, norm_epsilon=0.01),
@@ -58,10 +57,6 @@ SHAPES = {
     "mixtral": shape(moe=MOE, num_kv_heads=2, sliding_window=5),
     "qwen3_moe": shape(moe=MOE | {"weight_sum": 2.5}, qk_norm="rms", num_kv_heads=2),
     "qwen3_moe of one expert": shape(moe=MOE | {"top_k": 1}, qk_norm="learned", sliding_window=5),
-    "glm4_moe": shape(
-        moe=SIGMOID, num_kv_heads=2, rope_fraction=0.5, attention_bias="qkv", rope_scaling=SCALED
-    ),
-    "glm4_moe with norms": shape(moe=SIGMOID | {"top_k": 1}, qk_norm="learned", head_dim=6),
     "smollm3 with windows and no rotary": shape(
         num_layers=5,
         sliding_window=4,
@@ -174,7 +169,10 @@ class Gate(nnx.Module):
         (Decoder(shape(attention_gate=True)), "has attention_gate: true, which none of them has "),
         (Decoder(shape(exclusive_attention=True)), "has exclusive_attention: true"),
         (Decoder(shape(short_convolution=4)), "has short_convolution: 4"),
-        (Decoder(shape(rope_fraction=0.5)), "has a rope_fraction, and theirs go with an MLP"),
+        (
+            Decoder(shape(rope_fraction=0.5)),
+            "the model has rope_fraction: 0.5, which none of them has",
+        ),
         (Decoder(shape(layer_pattern=["linear", "full"])), "the model has linear layers"),
         (
             Decoder(shape(layer_pattern=["nope", "full"], qk_norm="rms")),
@@ -185,11 +183,14 @@ class Gate(nnx.Module):
             Decoder(shape(attention_bias="qkv", qk_norm="learned")),
             "has attention_bias: qkv and qk_norm of each head, which none of them has together",
         ),
-        (Decoder(shape(moe=MOE | {"scores": "sigmoid"})), "by sigmoids, and theirs go with an MLP"),
+        (
+            Decoder(shape(moe=MOE | {"scores": "sigmoid"})),
+            "has experts weighed by sigmoids, which none of",
+        ),
         (Decoder(shape(moe=MOE | {"latent_dim": 4})), "has experts on a latent_dim, which none"),
         (
             Decoder(shape(moe=MOE | {"balance": "bias"})),
-            "has a bias of the logits in the choice of experts, which none of them has",
+            "has a bias in the choice of experts, which none of them has",
         ),
         (Decoder(LLAMA, mlp=OtherMLP), "decoder's mlp is OtherMLP, which no architecture of trans"),
         (Decoder(LLAMA, norm=Gate), "decoder's norm is Gate"),
