@@ -202,9 +202,9 @@ def test_what_is_no_model_is_not_imported(tmp_path: Path, theirs: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(theirs, other)
     config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
+    (other / "config.json").write_text(json.dumps(config | {"mlp_bias": True}))
     said = ask("import", other, "--store", tmp_path / "store")
-    assert "llama, qwen3 and smollm3 are read" in said.stderr
+    assert "`mlp_bias` is true, and only false is read" in said.stderr
     shutil.copy(theirs / "config.json", other)
     (other / "chat_template.jinja").write_text("{{ messages[0].content | nofilter }}")
     said = ask("import", other, "--store", tmp_path / "store")
