@@ -143,7 +143,8 @@ OTHER = {
             ("rope_theta", 1000), ("norm_epsilon", 1e-6), ("layer_pattern", "[nope, full]"),
             ("last_layer", "nope, layer_pattern: [full]"), ("rope_fraction", 0.5),
             ("attention_gate", "true"), ("exclusive_attention", "true"), ("gated_norm", 4),
-            ("short_convolution", 4), ("init", "mup"),
+            ("short_convolution", 4), ("init", "mup"), ("attention_bias", "qkv"),
+            ("norm_position", "after"), ("rope_scaling", "{factor: 8, original_seq_len: 8}"),
         )
     },
     "moe": plan(
