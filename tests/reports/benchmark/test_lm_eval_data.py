@@ -157,8 +157,8 @@ def test_the_right_choice_is_a_position_where_texts_repeat(
 def test_a_task_of_ones_own_is_planned_with_its_data_and_another_row_is_another_step(
     tmp_path: Path,
 ) -> None:
-    """EleutherAI/lm-evaluation-harness#3424, #1224, #1403 and #2120, and huggingface/lighteval#1083: a
-    task of one's own with data beside it."""
+    """EleutherAI/lm-evaluation-harness#3424, #1224, #1403 and #2120,
+    huggingface/lighteval#1083: a task of one's own with data beside it."""
     folder = declared(tmp_path / "own", "{lm_eval: [{task: sums.yaml}], data: data, items: 2}")
     (folder / "sums.yaml").write_text(OWN)
     place = folder / "data" / "sums"
