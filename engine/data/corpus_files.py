@@ -5,15 +5,21 @@ A file that is damaged or cut off, or that unpacks to far more than it holds, is
 names file and line. A single document that cannot be used is given as LeftOut, so that whoever
 reads counts it; nothing is dropped without a word."""
 
+import codecs
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.data.documents import Document
 from engine.data.lab_texts import BadText
+from engine.data.unpacked import PACKED, opened
+from engine.data.web_encodings import decoded
 
 MAX_DOCUMENT = 16 << 20  # bytes
 MAX_EXPANSION = 200  # times the size of a compressed file
@@ -21,12 +27,11 @@ EXPANDS_FREELY = 16 << 20  # bytes that any compressed file may unpack to
 MAX_ROWS = 1 << 30  # bytes of a Parquet file's row group, which is read as a whole
 
 NO_UTF8, NO_JSON, NO_TEXT = "not UTF-8", "not a JSON object", "without a text"
+NO_ENCODING, NOT_UNPACKED = "in no encoding that reads them", "with a body that cannot be unpacked"
 TOO_LONG, EMPTY, NO_PAGE = f"longer than {MAX_DOCUMENT >> 20} MiB", "empty", "not an HTML page"
 NO_FAULT = (EMPTY, NO_PAGE)  # these are what a good corpus has, too
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.I)
-OLD_NAMES = {"iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252"}  # as browsers do
 
 
 class LeftOut(NamedTuple):
@@ -69,38 +74,42 @@ def read(path: Path, name: str, how: Read) -> Iterator[Item]:
 # ── Bytes ────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Unpacked(io.RawIOBase):
+class _Bounded(io.RawIOBase):
     """A compressed file's content, as long as it is no bomb."""
 
     def __init__(self, path: Path, name: str) -> None:
-        import pyarrow
-
-        # It refuses a truncated file, and reads several that were joined.
-        packed = "gzip" if path.suffix in (".gz", ".dz") else "detect"
-        self._stream = pyarrow.input_stream(path, compression=packed)
-        self._name, self._left = name, max(EXPANDS_FREELY, MAX_EXPANSION * path.stat().st_size)
+        self._stream, self._name = opened(path), name
+        self._most = max(EXPANDS_FREELY, MAX_EXPANSION * path.stat().st_size)
+        self._at = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         count = self._stream.readinto(buffer)
-        self._left -= count
-        if self._left < 0:
+        self._at += count
+        if self._at > self._most:
             raise BadText(
                 f"{self._name} unpacks to more than {MAX_EXPANSION} times its size, which no text "
                 "does; leave the file out (`without`)"
             )
-        return int(count)
+        return count
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
-def _opened(path: Path, name: str) -> io.BufferedIOBase:
-    if path.suffix in (".gz", ".dz", ".zst", ".bz2"):
-        return io.BufferedReader(_Unpacked(path, name), 1 << 20)
+def _opened(path: Path, name: str) -> io.BufferedReader:
+    if path.suffix in PACKED:
+        return io.BufferedReader(_Bounded(path, name), 1 << 20)
     return path.open("rb")
 
 
-def _lines(file: io.BufferedIOBase) -> Iterator[bytes | None]:
+def _lines(file: io.BufferedReader) -> Iterator[bytes | None]:
     """The lines of a file; None for one that is too long."""
     while line := file.readline(MAX_DOCUMENT + 1):
         if len(line) <= MAX_DOCUMENT or line.endswith(b"\n"):
@@ -120,9 +129,11 @@ def _json_lines(path: Path, name: str, how: Read) -> Iterator[Item]:
             where = f"{name}, line {number}"
             if line is None:
                 yield LeftOut(TOO_LONG, where)
+            elif line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and number == 1:
+                raise BadText(f"{name} is UTF-16, as its first bytes say; save it as UTF-8")
             elif line.strip():
                 try:
-                    value = json.loads(line.decode())
+                    value = json.loads(line.decode("utf-8-sig"))
                 except UnicodeDecodeError:
                     yield LeftOut(NO_UTF8, where)
                 except (ValueError, RecursionError) as error:
@@ -182,34 +193,88 @@ def _pages(path: Path, name: str, how: Read) -> Iterator[Item]:
 
 def _archive(path: Path, name: str, how: Read) -> Iterator[Item]:
     """The HTML pages of a web archive; what else it holds is counted."""
-    from warcio.archiveiterator import ArchiveIterator
-    from warcio.exceptions import ArchiveLoadFailed
+    from fastwarc.warc import ArchiveIterator
 
     number = 0
+    with _opened(path, name) as file:
+        records = iter(ArchiveIterator(file, parse_http=False))
+        while True:
+            try:
+                record = next(records, None)
+            except OSError as error:
+                raise BadText(
+                    f"{name} is damaged, or no WARC file, after record {number}: {error}; copy it "
+                    "again"
+                ) from error
+            if record is None:
+                return
+            number += 1
+            item = _page(record, f"{name}:{number}", f"{name}, record {number}", how)
+            while record.reader.read(1 << 20):
+                pass
+            if record.reader.tell() < record.content_length:
+                raise EOFError(f"record {number} is shorter than it says")
+            yield item
+
+
+def _page(record: Any, id: str, where: str, how: Read) -> Item:
+    """The page in a record of a web archive."""
+    from fastwarc.warc import WarcRecordType
+
+    if record.record_type != WarcRecordType.response or not record.is_http:
+        return LeftOut(NO_PAGE, where)
     try:
-        with _opened(path, name) as file:
-            for number, record in enumerate(ArchiveIterator(file), 1):
-                where = f"{name}, record {number}"
-                headers, answer = record.rec_headers, record.http_headers
-                kind = (answer.get_header("Content-Type") if answer else None) or ""
-                if record.rec_type != "response" or "html" not in kind.lower():
-                    item: Item = LeftOut(NO_PAGE, where)
-                elif not (answer.get_statuscode() or "").startswith("2"):
-                    item = LeftOut(NO_PAGE, where)
-                else:
-                    id = (headers.get_header("WARC-Record-ID") or f"{name}:{number}").strip("<>")
-                    url = headers.get_header("WARC-Target-URI")
-                    data = record.content_stream().read(MAX_DOCUMENT + 1)
-                    item = _decoded(data, id, where, how, kind, **({"url": url} if url else {}))
-                while record.raw_stream.read(1 << 20):
-                    pass
-                if getattr(record.raw_stream, "limit", 0):
-                    raise EOFError(f"record {number} is shorter than it says")
-                yield item
-    except ArchiveLoadFailed as error:
-        raise BadText(
-            f"{name} is no WARC file after record {number}: {error}; copy it again"
-        ) from error
+        record.parse_http("none")
+    except OSError:
+        return LeftOut(NO_PAGE, where)
+    answer = record.http_headers
+    kind = answer.get("Content-Type") or ""
+    if "html" not in kind.lower() or not 200 <= (answer.status_code or 0) < 300:
+        return LeftOut(NO_PAGE, where)
+    data = record.reader.read(MAX_DOCUMENT + 1)
+    packed = f"{answer.get('Content-Encoding') or ''},{answer.get('Transfer-Encoding') or ''}"
+    for way in reversed(packed.lower().split(",")):
+        if (unpacked := _body(data, way.strip())) is None:
+            return LeftOut(NOT_UNPACKED, where)
+        data = unpacked
+    url = record.headers.get("WARC-Target-URI")
+    id = (record.headers.get("WARC-Record-ID") or id).strip("<>")
+    return _decoded(data, id, where, how, kind, **({"url": url.strip("<>")} if url else {}))
+
+
+def _body(data: bytes, way: str) -> bytes | None:
+    """A body without this content or transfer encoding, which many archives have removed and still
+    name; None if it cannot be removed."""
+    from fastwarc import stream_io
+
+    if way in ("", "identity", "none"):
+        return data
+    readers = {
+        "br": (stream_io.BrotliReader,),
+        "zstd": (stream_io.ZstdReader,),
+        "chunked": (stream_io.ChunkedReader,),
+        "gzip": (_Inflated,),
+        "deflate": (_Inflated, partial(_Inflated, form=-15)),  # many servers leave zlib's frame out
+    }
+    for reader in readers.get(way.removeprefix("x-"), ()):
+        with suppress(OSError, zlib.error):
+            return bytes(reader(io.BytesIO(data)).read(MAX_DOCUMENT + 1))
+    return data if data.lstrip().startswith((b"<", codecs.BOM_UTF8)) else None
+
+
+class _Inflated:
+    """What zlib packed, with the frame of gzip or of zlib, or in another `form`. FastWARC's reader
+    takes a truncated body for whole."""
+
+    def __init__(self, file: io.BytesIO, form: int = 47) -> None:
+        self._file, self._form = file, form
+
+    def read(self, most: int) -> bytes:
+        inflating = zlib.decompressobj(self._form)
+        found = inflating.decompress(self._file.read(), most)
+        if not inflating.eof and len(found) < most:
+            raise OSError("it is truncated")
+        return found
 
 
 # ── Documents ────────────────────────────────────────────────────────────────────────────────
@@ -222,7 +287,13 @@ def _of_fields(value: Any, id: str, where: str, how: Read) -> Item:
     if not isinstance(value, dict):
         return LeftOut(NO_JSON, where)
     names = {key: how.fields.get(key, key) for key in _KEYS}
-    given = {key: value.get(name) for key, name in names.items()}
+    try:  # a column of Parquet may be binary
+        given = {
+            key: of.decode("utf-8-sig") if isinstance(of := value.get(name), bytes) else of
+            for key, name in names.items()
+        }
+    except UnicodeDecodeError:
+        return LeftOut(NO_UTF8, where)
     rest = {key: of for key, of in value.items() if key not in names.values()}
     text, own = given["text"], given["id"]
     if not isinstance(text, str):
@@ -234,24 +305,12 @@ def _of_fields(value: Any, id: str, where: str, how: Read) -> Item:
 
 
 def _decoded(data: bytes, id: str, where: str, how: Read, kind: str = "", **named: str) -> Item:
-    """The document in these bytes. HTML that is not UTF-8 may name its encoding, as may `kind`, its
-    Content-Type."""
+    """The document in these bytes. `kind` is a page's Content-Type."""
     if len(data) > MAX_DOCUMENT:
         return LeftOut(TOO_LONG, where)
-    try:
-        return _document(data.decode("utf-8-sig"), id, where, how, named)
-    except UnicodeDecodeError:
-        pass
-    if how.format != "text":
-        asked = re.search(r"charset=[\"']?([A-Za-z0-9_.:-]{1,40})", kind, re.I)
-        found = CHARSET.search(data[:4096])
-        encoding = asked[1] if asked else found[1].decode() if found else ""
-        try:
-            text = data.decode(OLD_NAMES.get(encoding.lower(), encoding or "utf-8"))
-            return _document(text, id, where, how, named)
-        except (LookupError, ValueError):
-            pass
-    return LeftOut(NO_UTF8, where)
+    if (text := decoded(data, kind, how.format != "text")) is None:
+        return LeftOut(NO_UTF8 if how.format == "text" else NO_ENCODING, where)
+    return _document(text, id, where, how, named)
 
 
 def _document(text: str, id: str, where: str, how: Read, more: Mapping[str, Any]) -> Item:

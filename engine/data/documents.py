@@ -4,7 +4,6 @@ Parquet. Imports the library of a format only when it is needed. Errors name fil
 A document is an object with a "text" and whatever else its file says of it; a corpus gives it at
 least `id`, `source` and `licence`. Steps pass on what they do not know."""
 
-import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.data.lab_texts import BadText
+from engine.data.unpacked import opened
 
 Document = dict[str, Any]  # "text" is a string
 _Item = TypeVar("_Item")
@@ -131,13 +131,13 @@ def _whole_file(path: Path) -> Iterator[tuple[str, Document]]:
 def _json_lines(path: Path) -> Iterator[tuple[str, Document]]:
     number = 0
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     document = json.loads(line)
                     document["text"]  # raises where there is none
                     yield f"{path}, line {number}", document
-    except OSError as error:
+    except (OSError, EOFError) as error:
         raise BadText(
             f"{path} cannot be read after line {number}: {error}; it is truncated or damaged, so "
             "copy it again"
@@ -151,16 +151,6 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Document]]:
             f'{path}, line {number} is no object with the key "text"; write each document as '
             '{"text": "…"}'
         ) from error
-
-
-def _opened(path: Path) -> io.BufferedIOBase:
-    if path.suffix == ".jsonl":
-        return path.open("rb")
-    import pyarrow
-
-    # It detects the compression from the file's name. It refuses a truncated file; the zstandard
-    # library would not.
-    return io.BufferedReader(pyarrow.input_stream(path), 2**20)
 
 
 def _parquet_rows(path: Path, columns: list[str] | None) -> Iterator[tuple[str, Document]]:
