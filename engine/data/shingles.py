@@ -20,10 +20,14 @@ import rensa
 BANDS, ROWS, SEED = 26, 11, 42
 SHINGLE = 3  # words
 PIECE = 1 << 18  # characters whose words are in memory at once
-# Scripts that do not separate words: each of their characters is a word.
+# Scripts that do not separate words: each of their letters, with its marks, is a word.
 APART = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1980-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff"
+    "\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff"
 )
+JOINERS = "\u200c\u200d"
+LETTER, ALONE, MARK = 1, 2, 3  # what a code point is, if it is in a word
 SPACE = re.compile(r"\s+")
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -49,12 +53,15 @@ def digest(normal: str) -> bytes:
 
 @cache
 def _kinds() -> np.ndarray:
-    """For each code point whether it is in a word (1), a word by itself (2), or neither (0)."""
+    """What each code point is: LETTER, ALONE (a word by itself), MARK (which belongs to the letter
+    before it, as in Unicode's UAX 29), or 0, in no word."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     found = np.zeros(len(every), np.uint8)
-    for kind, pattern in ((1, r"\w+"), (2, rf"[{APART}]+")):
+    letters, apart = r"\w+", rf"(?:(?=\w)[{APART}])+"
+    for kind, pattern in ((LETTER, letters), (ALONE, apart), (MARK, f"[{JOINERS}]+")):
         for run in re.finditer(pattern, every):
             found[run.start() : run.end()] = kind
+    found[[unicodedata.category(letter).startswith("M") for letter in every]] = MARK
     return found
 
 
@@ -85,12 +92,19 @@ def words(normals: Sequence[str]) -> tuple[np.ndarray, Counts]:
 def _hashed(text: str) -> tuple[np.ndarray, np.ndarray]:
     """Where the words of a text begin, and their hashes: polynomials of their code points."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    kinds = np.zeros(len(codes) + 2, np.uint8)
+    kinds = np.zeros(len(codes) + 2, np.uint8)  # with nothing before and after
     kinds[1:-1] = _kinds()[codes]
-    within = kinds == 1
-    alone = kinds[1:-1] == 2
-    starts = np.flatnonzero((within[1:-1] & ~within[:-2]) | alone)
-    ends = np.flatnonzero((within[1:-1] & ~within[2:]) | alone) + 1
+    letters, others = kinds == LETTER, kinds.max() > LETTER
+    if others:
+        alone, marks = kinds == ALONE, kinds == MARK
+        bases = kinds[np.maximum.accumulate(np.where(marks, 0, np.arange(len(kinds))))]
+        letters |= marks & (bases == LETTER)
+        marks &= bases == ALONE
+    firsts, lasts = letters[1:-1] > letters[:-2], letters[1:-1] > letters[2:]
+    if others:
+        firsts |= alone[1:-1]
+        lasts |= (alone | marks)[1:-1] > marks[2:]
+    starts, ends = np.flatnonzero(firsts), np.flatnonzero(lasts) + 1
     powers, inverses = _powers()
     sums = np.zeros(len(codes) + 1, np.uint64)
     np.cumsum(codes * powers[: len(codes)], out=sums[1:])
