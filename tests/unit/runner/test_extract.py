@@ -12,12 +12,8 @@ from runner.schema.data_report import REPORT
 from runner.spec.data_steps import Extract
 from runner.store import digests
 from runner.worker.texts import extract, page_reader
-from runner.worker.texts.page_text import read
-from runner.worker.texts.page_tree import BYTES
+from runner.worker.texts.page_text import BYTES, read
 from runner.worker.texts.shards import shards
-
-MENU = "<p>Our site</p>"
-LAST = "<p>Updated in May</p>"
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +60,18 @@ def test_a_document_keeps_its_keys_and_gets_a_title(tmp_path: Path) -> None:
 
 
 def test_markdown_is_made_if_asked(tmp_path: Path) -> None:
-    one = [{"text": "<h2>A</h2><p><b>b</b>"}]
+    parts = "".join(f"<p>Part {n} is <b>long</b> enough to be content." for n in range(9))
+    one = [{"text": f"<h2>A</h2>{parts}"}]
     text = pages(tmp_path / "text", train=one, validation=one)
-    assert made(text, to="markdown")[0]["text"] == "## A\n\n**b**"
+    assert made(text, to="markdown")[0]["text"].startswith("Part 0 is **long** enough")
+
+
+def test_resiliparse_reads_pages_if_asked_and_writes_no_markdown(tmp_path: Path) -> None:
+    one = [{"text": "<p>Words <ruby>漢<rt>かん</rt></ruby>."}]
+    text = pages(tmp_path / "text", train=one, validation=one)
+    assert made(text, extractor="resiliparse")[0]["text"] == "Words 漢."
+    with pytest.raises(ValueError, match="resiliparse writes no Markdown"):
+        Extract(extractor="resiliparse", to="markdown")
 
 
 def test_unreadable_pages_are_counted_by_reason_and_kept_aside(tmp_path: Path) -> None:
@@ -78,59 +83,25 @@ def test_unreadable_pages_are_counted_by_reason_and_kept_aside(tmp_path: Path) -
             {"id": "none", "source": "s", "text": "<script>x</script>"},
             large,
         ],
-        validation=[{"text": "<p>b"}, {"id": "deep", "text": "<div>" * 1000}],
+        validation=[{"text": "<p>b"}, {"id": "deep", "text": "<div>" * 1000 + "x"}],
     )
     out = extracted(text)
     aside = list(whole_documents(out / extract.UNREADABLE))
     assert [(one["id"], one["reason"]) for one in aside] == [
         ("none", "no text"),
         ("large", "larger than 8 MiB"),
-        ("deep", "nested deeper than 200 elements"),
+        ("deep", "no text"),
     ]
     assert aside[1]["text"] == large["text"]
     report = json.loads((out / REPORT).read_bytes())
-    assert report["left_out"] == {f"unreadable: {one['reason']}": 1 for one in aside}
+    assert report["left_out"] == {"unreadable: no text": 2, "unreadable: larger than 8 MiB": 1}
     assert report["sources"]["s"]["kept_documents"] == 0
     assert any("s lost 2 of its 2" in alarm for alarm in report["alarms"])
 
 
-def test_what_most_pages_of_a_source_have_at_an_edge_is_left_out(tmp_path: Path) -> None:
-    middle = "".join(f"<p>paragraph {n}" for n in range(12))
-
-    def page(number: int) -> str:
-        return f"<h1>Names</h1>{MENU}<p>own {number}{middle}<p>Our site{middle}{LAST}"
-
-    source = [{"source": "site", "text": page(number)} for number in range(6)]
-    other = {"source": "other", "text": page(7)}
-    text = pages(tmp_path / "text", train=[*source, other], validation=[other])
-    out = extracted(text)
-    *of_site, of_other = (one["text"] for one in whole_documents(out / "train.jsonl"))
-    assert all(one.startswith("Names\n\nown") for one in of_site), "a heading stays"
-    assert all(one.count("Our site") == 1 for one in of_site), "inside of a page it stays"
-    assert all("Updated" not in one for one in of_site)
-    assert of_other.count("Our site") == 2, "one page says nothing of its source"
-    assert json.loads((out / REPORT).read_bytes())["counted"] == {extract.REMOVED: 6 * 8}
-
-
-def test_boilerplate_may_stay(tmp_path: Path) -> None:
-    same = [{"source": "site", "text": f"{MENU}<p>own {n}"} for n in range(6)]
-    text = pages(tmp_path / "text", train=same, validation=same)
-    assert made(text, boilerplate=None)[0]["text"] == "Our site\n\nown 0"
-
-
-def test_a_page_of_nothing_else_is_unreadable(tmp_path: Path) -> None:
-    same = [{"source": "site", "text": f"{MENU}<p>own {n}"} for n in range(6)]
-    same.append({"source": "site", "text": MENU})
-    text = pages(tmp_path / "text", train=same, validation=same)
-    out = extracted(text)
-    assert len(list(whole_documents(out / "train.jsonl"))) == 6
-    reasons = [one["reason"] for one in whole_documents(out / extract.UNREADABLE)]
-    assert reasons == ["only boilerplate"] * 2
-
-
 def test_parts_make_the_same_bytes_as_one_process(tmp_path: Path) -> None:
     def shard(number: int) -> list[dict[str, Any]]:
-        found = [{"source": "s", "text": f"{MENU}<p>own {number} {n}"} for n in range(7)]
+        found = [{"source": "s", "text": f"<p>own {number} {n}"} for n in range(7)]
         return [*found, {"text": ""}]
 
     names = {f"train_{n:05d}": shard(n) for n in range(3)} | {"validation": shard(9)}
