@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 BYTES = 8 << 20  # most bytes of a page
 DEEP = 3  # elements
+ARRANGES = "p, pre, table, h1, h2, h3, h4, h5, h6, article, section, nav"  # a page, in a cell
 _SHADOW = re.compile(r"<template\b[^>]*\bshadowrootmode\b[^>]*>(.*?)</template>", re.S | re.I)
 _RUBY = re.compile(  # how words are pronounced, and the marks of it around the words
     r"<(rp|rt|rtc)\b[^>]*>.{0,1000}?(?:</\1>|(?=<r[ptb]\b|</ruby))|</?(?:ruby|rb)\b[^>]*>",
@@ -47,6 +48,9 @@ def _by_trafilatura(tree: Any, markdown: bool) -> str:
     for line in tree.body.query_selector_all("pre div, pre li, pre p"):
         if line.next and not line.text.endswith("\n"):
             line.append_child(tree.create_text_node("\n"))  # it joins lines that are elements
+    for cell in tree.body.query_selector_all("td, th"):  # it drops lists in cells
+        if cell.query_selector("ul, ol") and not cell.query_selector(ARRANGES):
+            cell.replace_children(tree.create_text_node(" ".join(cell.inner_text.split())))
     return (
         trafilatura.extract(
             tree.document.html,
