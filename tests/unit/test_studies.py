@@ -80,8 +80,8 @@ def test_the_declaration_is_the_one_that_ran(study: Path) -> None:
 
 
 def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the text's digest, which is that of the Python that ran it, and without what `extract`
-    was asked when its rules were the lab's own."""
+    """Without the text's digest, which is that of the Python that ran it, and without how `extract`
+    reads pages, which it once did by the lab's own rules."""
     gone = ("sha256", "boilerplate", "extractor")
     return {key: value for key, value in config.items() if key not in gone}
 
