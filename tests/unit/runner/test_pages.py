@@ -25,8 +25,9 @@ def test_content_stays_and_navigation_goes(extractor: str) -> None:
 
 
 def test_markdown_has_headings_lists_code_and_emphasis_but_no_targets_of_links() -> None:
-    inner = "<h2>One</h2><p>A <b>bold</b> <a href=z.html>link</a></p><ol><li>a<li>b</ol><pre>def f():\n    return 1"
-    page = f"<article>{article(inner + '</pre>')}</article>"
+    inner = "<h2>One</h2><p>A <b>bold</b> <a href=z.html>link</a></p><ol><li>a<li>b</ol>"
+    code = "<pre>def f():\n    return 1</pre>"
+    page = f"<article>{article(inner + code)}</article>"
     text = read(page, "trafilatura", True).text
     for line in ("# T", "## One", "A **bold** link", "1. a", "```\ndef f():\n    return 1\n```"):
         assert line in text, line
