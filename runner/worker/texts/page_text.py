@@ -33,7 +33,7 @@ def read(page: str, extractor: str, markdown: bool) -> Read:
     tree = HTMLTree.parse(_RUBY.sub("", _SHADOW.sub(r"<div>\1</div>", page)))
     if tree.body is None:
         raise Unreadable("no body")
-    headings = [" ".join((node.text or "").split()) for node in tree.body.query_selector_all("h1")]
+    headings = [" ".join((node.text or "").split()) for node in _all(tree.body, "h1")]
     headings = [heading for heading in headings if heading]
     title = headings[0] if len(headings) == 1 else " ".join((tree.title or "").split())
     text = _main_content(tree) if extractor == "resiliparse" else _by_trafilatura(tree, markdown)
@@ -42,13 +42,18 @@ def read(page: str, extractor: str, markdown: bool) -> Read:
     return Read(title or None, text.strip("\n"))
 
 
+def _all(node: Any, selector: str) -> tuple[Any, ...]:
+    """These elements, in order. To iterate over resiliparse's own list takes its square."""
+    return tuple(node.query_selector_all(selector)[:])
+
+
 def _by_trafilatura(tree: Any, markdown: bool) -> str:
     import trafilatura
 
-    for line in tree.body.query_selector_all("pre div, pre li, pre p"):
+    for line in _all(tree.body, "pre div, pre li, pre p"):
         if line.next and not line.text.endswith("\n"):
             line.append_child(tree.create_text_node("\n"))  # it joins lines that are elements
-    for cell in tree.body.query_selector_all("td, th"):  # it drops lists in cells
+    for cell in _all(tree.body, "td, th"):  # it drops lists in cells
         if cell.query_selector("ul, ol") and not cell.query_selector(ARRANGES):
             cell.replace_children(tree.create_text_node(" ".join(cell.inner_text.split())))
     return (
@@ -64,11 +69,11 @@ def _by_trafilatura(tree: Any, markdown: bool) -> str:
 
 def _main_content(tree: Any) -> str:
     body = tree.body
-    for table in body.query_selector_all("table"):
+    for table in _all(body, "table"):
         if table.query_selector("[rowspan]") and not table.query_selector("table"):
             _fill_rows(tree, table)
     text = _plain(tree)
-    if hidden := body.query_selector_all(_HIDDEN):
+    if hidden := _all(body, _HIDDEN):
         for node in hidden:
             node.delattr("hidden")
             node.delattr("style")
@@ -95,9 +100,9 @@ def _plain(tree: Any) -> str:
 def _fill_rows(tree: Any, table: Any) -> None:
     """Give each row of a table the cells that reach into it from rows above."""
     below: dict[int, int] = {}  # {column: rows that a cell above still reaches into}
-    for row in table.query_selector_all("tr"):
+    for row in _all(table, "tr"):
         column = 0
-        for cell in [*row.query_selector_all("td, th"), None]:
+        for cell in [*_all(row, "td, th"), None]:
             while below.get(column):
                 below[column] -= 1
                 column += 1
