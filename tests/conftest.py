@@ -41,6 +41,7 @@ RAY = {
         "test_gcs_on_ray",
         "test_lost_on_ray",
         "test_doctor_on_ray",
+        "test_every_step",
     ),
 }
 LOCK = Path(tempfile.gettempdir()) / "regatta-tests-ray.lock"

@@ -77,25 +77,52 @@ steps:
   tasks:
     do: benchmark
     inputs: {{models: train, tokens: file}}
-    config: {{tasks: [sky.jsonl], lm_eval: [{{task: winogrande, shots: 0}}], data: rows, items: 4}}
+    config: {{lm_eval: [{{task: winogrande, shots: 0}}], items: 4}}
   export: {{do: export, inputs: {{models: train, tokens: file, scores: evaluate}}}}
   compare: {{do: compare, inputs: {{scores: evaluate, others: theirs}}}}
 """
 OWN = "def loud(text):\n    return text.upper()\n"
 
 
+def cached(folder: Path) -> None:
+    """Fill a cache of `datasets` with WinoGrande, as its own writer lays it out."""
+    import datasets
+    from datasets.arrow_writer import ArrowWriter
+
+    place = folder / "allenai___winogrande" / "winogrande_xl" / "0.0.0" / "0123abcd"
+    place.mkdir(parents=True)
+    splits = datasets.SplitDict(dataset_name="winogrande")
+    for split in ("train", "validation"):
+        path = str(place / f"winogrande-{split}.arrow")
+        with ArrowWriter(path=path) as writer:
+            for n in range(6):
+                writer.write(hub_data.winogrande(n))
+            count, size = writer.finalize()
+            features = writer._features
+        splits.add(datasets.SplitInfo(split, size, count))
+    about = datasets.DatasetInfo(
+        features=features,
+        splits=splits,
+        builder_name="parquet",
+        dataset_name="winogrande",
+        config_name="winogrande_xl",
+        version="0.0.0",
+    )
+    about.write_to_directory(str(place))
+
+
 @pytest.mark.long
 @pytest.mark.skipif(bool(bubblewrap.probe()), reason=f"no isolation: {bubblewrap.probe()}")
-def test_every_type_of_step_is_made_in_a_job(
+def test_every_type_of_step_is_made_in_a_job_and_its_needs_are_looked_for_before_anything_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """NVIDIA-NeMo/NeMo-Retriever#1893, mozilla-ai/lumigator#935: HF_HOME does not reach Ray's
+    workers. First the data of a benchmark are missing, then they are in the cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGATTA_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "experiments" / "all"
-    (folder / "rows" / "winogrande").mkdir(parents=True)
-    for split in ("train", "validation"):
-        rows = "".join(json.dumps(hub_data.winogrande(n)) + "\n" for n in range(4))
-        (folder / "rows" / "winogrande" / f"{split}.jsonl").write_text(rows)
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     texts = [f"This is page number {n}, which tells what {n} is.\n" for n in range(400)]
     (folder / "text.txt").write_text("".join(texts))
     (folder / "own.py").write_text(OWN)
@@ -132,7 +159,15 @@ def test_every_type_of_step_is_made_in_a_job(
     declared = DECLARED.replace("MODEL", step["model"]).replace("DIGEST", step["sha256"])
     (folder / "experiment.yaml").write_text(declared)
     answer = ask("run", "all")
+    assert answer.exit_code == 1
+    assert "no task of lm_eval can be loaded here, so nothing was trained" in answer.output
+    assert not list(Path("store/steps").glob("*"))
+    cached(tmp_path / "hf" / "datasets")
+    answer = ask("run", "all")
     assert answer.exit_code == 0, answer.output
+    [items] = Path("store/steps").rglob("items.jsonl")
+    answers = [json.loads(line)["answer"] for line in items.read_text().splitlines()]
+    assert answers == [0, 1, 0, 1]
     folders = (path.parent.name for path in Store("store").local("steps").glob("*/*/"))
     made = {name.rpartition(".")[2] for name in folders}  # those of own code are `all.map`
     assert made >= {*BUILT_IN}, {*BUILT_IN} - made

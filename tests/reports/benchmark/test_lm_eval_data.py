@@ -24,7 +24,6 @@ from runner.worker.scores.answers import _OfTheLab
 from runner.worker.scores.task_scores import scores_of
 from tests.integration.runner.test_lm_eval import TASKS_OF_LM_EVAL, TEXTS
 from tests.reports.benchmark import hub_data
-from tests.unit.runner.test_cli import ask
 
 CONFIG = ModelConfig(
     hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, seq_len=320, vocab_size=300
@@ -245,33 +244,6 @@ def test_a_snapshot_of_the_hub_says_its_configurations_itself(tmp_path: Path, mo
     assert line["answer"] == 1
 
 
-def cached(folder: Path) -> None:
-    """Fill a cache of `datasets` with WinoGrande, as its own writer lays it out."""
-    import datasets
-    from datasets.arrow_writer import ArrowWriter
-
-    place = folder / "allenai___winogrande" / "winogrande_xl" / "0.0.0" / "0123abcd"
-    place.mkdir(parents=True)
-    splits = datasets.SplitDict(dataset_name="winogrande")
-    for split in ("train", "validation"):
-        path = str(place / f"winogrande-{split}.arrow")
-        with ArrowWriter(path=path) as writer:
-            for n in range(6):
-                writer.write(hub_data.winogrande(n))
-            count, size = writer.finalize()
-            features = writer._features
-        splits.add(datasets.SplitInfo(split, size, count))
-    about = datasets.DatasetInfo(
-        features=features,
-        splits=splits,
-        builder_name="parquet",
-        dataset_name="winogrande",
-        config_name="winogrande_xl",
-        version="0.0.0",
-    )
-    about.write_to_directory(str(place))
-
-
 @pytest.mark.parametrize(
     ("given", "at"),
     [
@@ -294,23 +266,3 @@ def test_jobs_find_the_cache_where_hugging_face_keeps_it_and_no_token(
     told = local_ray._environment(tmp_path / "ray", tmp_path / "token", list(range(11)))
     assert told["HF_DATASETS_CACHE"] == str(tmp_path / at)
     assert "HF_HOME" not in told
-
-
-@pytest.mark.long
-def test_what_a_step_needs_is_looked_for_before_anything_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Row 21: a real job with a real Ray, without the data and then with them."""
-    folder = declared(tmp_path / "wino", "{lm_eval: [{task: winogrande, shots: 0}], items: 6}")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    store = tmp_path / "store"
-    answer = ask("run", folder, "--store", store)
-    assert answer.exit_code == 1
-    assert "no task of lm_eval can be loaded here, so nothing was trained" in answer.output
-    assert not list((store / "steps").rglob("params.safetensors"))
-    cached(tmp_path / "hf" / "datasets")
-    answer = ask("run", folder, "--store", store)
-    assert answer.exit_code == 0, answer.output
-    [items] = (store / "steps").rglob("items.jsonl")
-    found = [json.loads(line) for line in items.read_text().splitlines()]
-    assert [line["answer"] for line in found] == [0, 1, 0, 1, 0, 1]
