@@ -210,8 +210,9 @@ def _lay(needs: Outline, folder: str, files: Tree, laid: Path) -> list[tuple[Pla
 
     @cache  # thousands of steps may name one file
     def why_not(names: tuple[str, ...]) -> str:
+        folders = tuple(name for name in names if name.endswith("/"))
         try:
-            files.lay(laid, [name for name in names if name in files])
+            files.lay(laid, [name for name in files if name in names or name.startswith(folders)])
         except Unfit as error:
             return str(error)
         return ""

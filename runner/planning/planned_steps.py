@@ -28,7 +28,7 @@ from runner.planning import (
 )
 from runner.schema import step_graph
 from runner.schema.record import PlannedStep
-from runner.spec import declaration, task_items
+from runner.spec import declaration, lm_eval_yaml, task_items
 from runner.spec.benchmarks import MADE, is_file, lm_eval_tasks
 from runner.spec.corpus_steps import resolved
 from runner.spec.graph import Graph, Node
@@ -221,9 +221,16 @@ def _with_tokenizer(folder: Path, node: Node, config: dict[str, Any]) -> dict[st
 
 
 def files_of(node: Node) -> list[str]:
-    """The files of the experiment's folder, other than code, that a step's configuration names."""
+    """The files of the experiment's folder, other than code, that a step's configuration names; a
+    folder ends in a slash."""
     if node.do in TASKED:
-        return [task for task in node.config.get("tasks", ()) if is_file(task)]
+        own = [one["task"] for one in node.config.get("lm_eval", ())]
+        data = node.config.get("data")
+        return [
+            *(task for task in node.config.get("tasks", ()) if is_file(task)),
+            *(task for task in own if task.endswith(lm_eval_yaml.ENDS)),
+            *([f"{data.rstrip('/')}/"] if data else []),
+        ]
     file = node.config.get("file") if node.do in ("generate", "tokenizer") else None
     if node.do == "tokenize" and not is_known(node.config.get("source")):
         file = node.config["source"]

@@ -36,6 +36,11 @@ MODELS: dict[str, dict[str, Any]] = {
         **{"num_layers": 4, "layer_pattern": ["linear", "window", "nope"], "last_layer": "full"},
         **{"sliding_window": 4, "rope_fraction": 0.5, "short_convolution": 3},
     },
+    "biases, norms after": {
+        **{"attention_bias": "all", "norm_position": "after", "qk_norm": "whole"},
+        "rope_scaling": {"factor": 8.0, "original_seq_len": 8},
+    },
+    "softmax experts": of_experts(scores="softmax"),
     "two experts": of_experts(shared_dim=8),
     "one expert": of_experts(top_k=1),
     "one expert by a bias": of_experts(top_k=1, balance="bias", weight_sum=2.5),
