@@ -37,6 +37,11 @@ TASKS = {
     "generation_kwargs: {until: [' the', 'q'], max_gen_toks: 12}\n",
     "last": "output_type: loglikelihood\ndoc_to_text: '{{context}}'\n"
     "doc_to_target: '{{choices[answer]}}'\nmetric_list: [{metric: acc}]\n",
+    "repeats": "output_type: multiple_choice\ndoc_to_text: '{{context}}'\n"
+    "doc_to_choice: '{{[choices[0], choices[1], choices[0], choices[0]]}}'\n"
+    "doc_to_target: answer\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n",
+    "contexts": "output_type: multiple_choice\ndoc_to_text: answer\ndoc_to_choice: '{{choices}}'\n"
+    "doc_to_target: '{{long[:20]}}'\nmetric_list: [{metric: acc}, {metric: acc_norm}]\n",
 }
 CONFIG = ModelConfig(
     hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, seq_len=48, vocab_size=300
@@ -214,8 +219,11 @@ def test_answers_and_scores_are_those_of_lm_evals_own_backend(
     means = theirs["results"]
     scores = {name: scores_of("lm_eval", lines) for name, lines in ours.items()}
     values = {name: {x: s.value for x, s in of.items() if s} for name, of in scores.items()}
-    assert values["choices"]["accuracy"] == pytest.approx(means["choices"]["acc,none"])
-    assert values["choices"]["accuracy_norm"] == pytest.approx(means["choices"]["acc_norm,none"])
+    for name in ("choices", "repeats", "contexts"):
+        assert values[name]["accuracy"] == pytest.approx(means[name]["acc,none"])
+        assert values[name]["accuracy_norm"] == pytest.approx(means[name]["acc_norm,none"])
+        right = [line["answer"] for line in ours[name]]
+        assert right == [sample["doc"]["answer"] for sample in theirs["samples"][name]]
     assert 0 < values["choices"]["accuracy"] < 1
     assert values["last"]["accuracy"] == pytest.approx(means["last"]["acc,none"])
     assert values["written"]["exact_match"] == pytest.approx(means["written"]["exact_match,none"])
