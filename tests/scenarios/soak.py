@@ -163,6 +163,8 @@ def _check(lab: Lab) -> dict[str, Any]:
                 checks += 1
                 assert live[f"{number}.{key}"] == 1, f"the check {number}.{key}"
         assert not keys, f"thread {number} shows what nobody recorded: {keys}"
+    for number, names in lab.climate.labelled.items() if lab.climate else ():
+        assert names <= set(lab.labels(number)), f"labels of others at {number}"
     assert lab.records("inbox") == {}
     assert lab.records("aside") == {}
     assert lab.records("restored") == {}

@@ -11,6 +11,7 @@
 | broken | the connection ends, or within the answer | perceval#471 |
 | lost | a delivery is never made | homu#178, bors-ng#187 |
 | late, twice | it comes a minute late, or twice; so out of order | go-github#2706, unkey#4899 |
+| labels | somebody adds one right before the bot writes | labeler#763, issue-labeler#43 |
 | (rates) | 80 and 500 creations, 5,000 requests | docs.github.com: REST, Rate limits |
 """
 
@@ -33,7 +34,7 @@ CLIMATES = {
     "mild": {"lag": 0.2, "failure": 0.02, "too quickly": 0.02, "late": 0.05, "twice": 0.05},
     "worst": {
         **{"lag": 0.4, "block": 0.01, "limit": 0.005, "too quickly": 0.05, "failure": 0.15},
-        **{"broken": 0.04, "lost": 0.04, "late": 0.15, "twice": 0.1},
+        **{"broken": 0.04, "lost": 0.04, "late": 0.15, "twice": 0.1, "labels": 0.5},
     },
 }
 MAX_LAG = 5.0  # seconds
@@ -60,6 +61,8 @@ class Climate:
         self._shares, self._chance = CLIMATES[name], random.Random(seed)
         self._world, self._history = world, History(world)
         self._blocked_until = world.clock.now()
+        self._people = random.Random(f"{seed}, people")  # they change nothing of what GitHub does
+        self.labelled: dict[int, set[str]] = {}  # by somebody, and to stay
         world.history = self._history
 
     def past(self, method: str, path: str, body: bytes) -> World | Refused | None:
@@ -103,6 +106,16 @@ class Climate:
             return Fault(kind, status=502, body=UNICORN, headers=PAGE)
         return Fault(self._chance.choice(BROKEN)) if self._happens("broken") else None
 
+    def label(self, method: str, path: str) -> tuple[int, str] | None:
+        """The thread to which somebody adds this label right before the bot changes its labels."""
+        found = re.search(r"/issues/(\d+)/labels", path)
+        if method == "GET" or not found or not self._happens("labels", self._people):
+            return None
+        number = int(found[1])
+        name = f"size/{self._people.randint(1, 9)}"
+        self.labelled.setdefault(number, set()).add(name)
+        return number, name
+
     def fate(self, event: str) -> list[float]:
         """After how many seconds a delivery is made; each time again."""
         if event not in UNLISTED and self._happens("lost"):
@@ -111,8 +124,9 @@ class Climate:
         again = [self._chance.uniform(0, 120)] if self._happens("twice") else []
         return [first, *again]
 
-    def _happens(self, what: str) -> bool:
-        happens = not self.calm and self._chance.random() < self._shares.get(what, 0.0)
+    def _happens(self, what: str, chance: random.Random | None = None) -> bool:
+        chance = chance or self._chance
+        happens = not self.calm and chance.random() < self._shares.get(what, 0.0)
         self.met[what] += happens
         return happens
 

@@ -127,6 +127,8 @@ class Gate:
         await self.catch_up()
         token = request.headers.get("authorization", "")
         climate, scope = self._sandbox.climate, request.scope
+        if climate and (added := climate.label(method, path)):
+            self._sandbox.add_labels("grace", added[0], [added[1]])
         fault = self._sandbox.faults.take(method, path)
         fault = fault or (climate.fault(method, path) if climate else None)
         if fault is None:
