@@ -223,6 +223,7 @@ def test_the_local_rays_environment_is_built_from_nothing(
         *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_JOB_START_TIMEOUT_SECONDS"),
         *("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT", "RAY_JOB_STOP_WAIT_TIME_S"),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+        *("HF_DATASETS_CACHE", "HF_HUB_CACHE"),  # below the home folder, where no token is
     }
 
 
