@@ -17,8 +17,9 @@ from typing import Any
 
 import httpx
 
-from runner.lib import bounds
+from runner.lib import bounds, redact
 from runner.lib.canonical_json import to_json
+from runner.lib.untrusted_files import printable
 from runner.schema import replies
 from runner.schema.replies import Answer, Asked, Reply
 from runner.store.store import Store
@@ -31,6 +32,7 @@ MAX_FAILED = 10  # requests in a row without a reply
 REFUSED = (429, 503)
 UNFIT = (400, 413, 422)  # one document is refused, such as one that is too long
 OVERHEAD = 64  # tokens that an endpoint may add to a prompt
+NOTHING = "it replied nothing; if it thought for all of its `reply_tokens`, raise them"
 LOST = "no answer to it is recorded: the lab ended while it waited"
 
 
@@ -96,7 +98,7 @@ class _Asker:
         self._config, self._lock = config, Lock()
         self._requests: Mapping[str, Mapping[str, Any]] = {}
         self._tries: dict[str, int] = {}
-        self._tokens, self._dollars, self._failed = 0, 0.0, 0
+        self._tokens, self._dollars, self._failed, self._said = 0, 0.0, 0, ""
         self.client = httpx.Client(timeout=SECONDS)
 
     def recall(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
@@ -170,9 +172,8 @@ class _Asker:
             self.answers[name] = answer
             self._failed = 0 if answer.reply is not None else self._failed + 1
             if self._failed >= MAX_FAILED:
-                self.stopped = (
-                    f"{MAX_FAILED} requests in a row had no reply; the last: {answer.why}"
-                )
+                why = f"{answer.why}{self._said}"
+                self.stopped = f"{MAX_FAILED} requests in a row had no reply; the last: {why}"
             over = self._tokens > self._config["max_tokens"]
             if over or self._dollars > self._config["max_dollars"]:
                 self.stopped = f"a reply used more than it could at most. {self._spent()}"
@@ -220,9 +221,12 @@ class _Asker:
             why = f"no answer: {type(error).__name__}"
             return lost.model_copy(update={"why": why}), 0.0, ""
         status = response.status_code
+        self._said = ""
         if status in REFUSED:
             return refused.model_copy(update={"why": str(status)}), _seconds(response), ""
         if status in UNFIT:
+            said = printable(redact.clean(data.decode(errors="replace")))[:500]
+            self._said = f"; it said: {said}"
             why = f"the endpoint answered {status}: it does not take this document"
             return Answer(by=self._step, why=why), 0.0, ""
         if 300 <= status < 500:
@@ -238,14 +242,14 @@ class _Asker:
             said = bounds.plain(data, MAX_ANSWER)
             reply = said["choices"][0]["message"]["content"]
             used = [said["usage"][key] for key in ("prompt_tokens", "completion_tokens")]
-            if not isinstance(reply, str) or not all(type(one) is int and one >= 0 for one in used):
+            counts = all(type(one) is int and one >= 0 for one in used)
+            if not isinstance(reply, str | None) or not counts:
                 raise TypeError
         except (ValueError, KeyError, IndexError, TypeError):
             return lost.model_copy(update={"why": "its answer is not a chat completion with usage"})
-        dollars = self._endpoint.dollars(*used)
-        return Answer(
-            by=self._step, reply=reply[: replies.MAX_REPLY], tokens=sum(used), dollars=dollars
-        )
+        spent = Answer(by=self._step, tokens=sum(used), dollars=self._endpoint.dollars(*used))
+        found = {"why": NOTHING} if reply is None else {"reply": reply[-replies.MAX_REPLY :]}
+        return spent.model_copy(update=found)
 
     # ── The store ────────────────────────────────────────────────────────────────────────────
 

@@ -30,9 +30,11 @@ MISSING = (
     "no reply to it is recorded; the operator runs `regatta label EXECUTION` where the lab has an "
     "endpoint, and then the experiment runs again"
 )
+_SAID = r"final score[\s*_]*[:：][\s*_\[]*"
+_OTHER_SCALE = r"[\s*_\]]*(?:/|out of)\s*+(?!5\b)"  # 4/10 is no 4 of 5
 _FINAL = {
-    "words": re.compile(r"final score:\s*\**\s*(great|good|okay|poor|useless)\b", re.IGNORECASE),
-    "digits": re.compile(r"final score:\s*\**\s*([0-5])(?!\.?[0-9])", re.IGNORECASE),
+    "words": re.compile(_SAID + r"(great|good|okay|poor|useless)\b", re.IGNORECASE),
+    "digits": re.compile(rf"{_SAID}([0-5])(?![.,–-]?[0-9]|{_OTHER_SCALE})", re.IGNORECASE),
 }
 
 
@@ -87,9 +89,9 @@ def sha256(request: Mapping[str, Any]) -> str:
 
 
 def label_in(reply: str, kind: Literal["words", "digits"]) -> int:
-    """The score that a reply gives last: 5 to 1 for Great to Useless, or 0 to 5; −1 if it gives
-    none."""
-    found = _FINAL[kind].findall(reply)
+    """The score that a reply gives last, after what the model thought: 5 to 1 for Great to Useless,
+    or 0 to 5; −1 if it gives none."""
+    found = _FINAL[kind].findall(reply.rpartition("</think>")[2].partition("<think>")[0])
     if not found:
         return -1
     return WORDS[found[-1].lower()] if kind == "words" else int(found[-1])

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from runner.worker.texts.shards import of_split, shards
 
 MAX_SHOWN = 100  # different labels in the report
 NO_LABEL = "it has no label"
+NO_SCORE = "its reply has no final score; if it was cut off, raise `reply_tokens`"
 
 
 class Found(NamedTuple):
@@ -85,8 +87,7 @@ def _labeller(
         if one.reply is None:
             return Found(UNREADABLE, one.why)
         label = replies.label_in(one.reply, ask["replies"])
-        why = "its reply has no final score" if label == UNREADABLE else ""
-        return Found(label, why, one.reply)
+        return Found(label, NO_SCORE if label == UNREADABLE else "", one.reply)
 
     return ask["model"], replied
 
@@ -99,11 +100,11 @@ def _called(
         found = function(dict(document))
     if found is None:
         return Found(UNREADABLE)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, Real) or not isfinite(found):
         raise BadOwnCode(
             f"{name}, document {known}: it gave {found!r}; it gives a number, or None for no label"
         )
-    return Found(found)
+    return Found(found if isinstance(found, int) else float(found))  # or a number of numpy
 
 
 def sample(text: Path, count: int, seed: int) -> Iterator[tuple[str, Document]]:
