@@ -1,6 +1,7 @@
 """The step that leaves out training documents that have items of benchmarks, or passages of a
 held-out text. What counts are runs of 13 words without punctuation and capitals, so it does not
-matter how lines are wrapped. An item or a paragraph with fewer words has none and is never found.
+matter how lines are wrapped, or escaped as in JSON. An item or a paragraph with fewer words has
+none and is never found.
 
 A process reads what to look for (`learn`), others find it in some shards each (`match_shards`), and
 `join` decides on each document: only then it is known which 13-grams are boilerplate."""
@@ -27,6 +28,7 @@ from runner.worker.texts.shards import SPLITS, of_split, shards
 from runner.worker.texts.sketches import Shard, Sketches, sketch
 
 WORDS = 13  # of an n-gram
+ESCAPED = re.compile(r"\\(?:[nrt]|u([0-9a-f]{4}))")  # as JSON and code write characters
 FEW = 20  # training documents that may share an n-gram that is not boilerplate
 HELD_OUT = "the held-out text"
 PASSAGE = f"it has a passage of {HELD_OUT}"
@@ -86,7 +88,7 @@ def text_of(item: Item) -> str:
 def grams(normals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The 13-grams of normalised texts: uint64, each once for a text and sorted; and how many each
     text has."""
-    words, counts = shingles.words(normals)
+    words, counts = shingles.words([ESCAPED.sub(_unescaped, normal) for normal in normals])
     every, many = shingles.shingles_of_each(words, counts, WORDS)
     parts = np.split(every, np.cumsum(many)[:-1])
     found = [
@@ -94,6 +96,10 @@ def grams(normals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         for part, count in zip(parts, counts, strict=True)
     ]
     return np.concatenate(found), np.array([len(one) for one in found])
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)).casefold() if found[1] else " "
 
 
 class Wanted(NamedTuple):
