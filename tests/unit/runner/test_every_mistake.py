@@ -54,7 +54,7 @@ steps:
     config:
       model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 2, num_heads: 2, seq_len: 32}
       train: {train_batch_size: 4, num_train_steps: 16, learning_rate: 0.003}
-  score: {do: evaluate, inputs: {models: train, tokens: text}}
+  score: {do: evaluate, inputs: {models: train, tokens: text}, config: {tokens: 64}}
 """
 MODULE = "def Net(config): ...\ndef loss(config, logits, targets): ..."
 
