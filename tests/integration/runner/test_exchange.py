@@ -125,9 +125,14 @@ def test_the_card_has_the_scores_that_the_lab_measured(home: Mapping[str, artifa
     [
         ("qwen3", {}),
         ("olmo2", {"pad_token_id": None}),
-        ("qwen2", {"tie_word_embeddings": True}),
-        ("llama", {"rope_parameters": LLAMA3}),
-        ("mistral", {"sliding_window": 8}),
+        *(
+            pytest.param(*of, marks=pytest.mark.slow)
+            for of in (
+                ("qwen2", {"tie_word_embeddings": True}),
+                ("llama", {"rope_parameters": LLAMA3}),
+                ("mistral", {"sliding_window": 8}),
+            )
+        ),
     ],
 )
 def test_a_model_of_transformers_is_imported_scored_asked_tuned_and_exported(
