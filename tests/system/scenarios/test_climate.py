@@ -38,7 +38,12 @@ def tell(climate: str = "", seed: int = 0) -> dict[str, Any]:
                 lab.clock.advance(61)
                 lab.sandbox.comment(who, 2, body)
                 lab.settle(4000)
-            return visible(lab)
+            found = visible(lab)
+            for number, names in lab.climate.labelled.items() if lab.climate else ():
+                left = found["threads"][number]["labels"]
+                assert names <= set(left), "labels of others stay"
+                found["threads"][number]["labels"] = [one for one in left if one not in names]
+            return found
 
 
 @pytest.fixture(scope="module")
