@@ -293,17 +293,17 @@ def _with_tasks(folder: Path, config: dict[str, Any], node: Node) -> dict[str, A
     if config.get("samples") and "function" not in kinds:
         words = "no task has functions to write; add `humaneval`, or take this out"
         raise task_items.BadTask(words, "samples")
-    if lm_eval_tasks(config) and not importlib.util.find_spec("lm_eval"):
-        words = "lm_eval is not installed; run `pip install 'regatta[eval]'` where the lab runs"
-        raise task_items.BadTask(words, "suite" if config["suite"] else "lm_eval")
     config = {**config, "files": files}
-    if own := task_sources.own_tasks(config, folder):
-        config["own_tasks"] = own
     if config.get("data"):
         kept = task_sources.data_files(config["data"], folder)
         config["data_files"] = {
             path: hashlib.sha256(content).hexdigest() for path, content in kept.items()
         }
+    if own := task_sources.own_tasks(config, folder):
+        config["own_tasks"] = own
+    if lm_eval_tasks(config) and not importlib.util.find_spec("lm_eval"):
+        words = "lm_eval is not installed; run `pip install 'regatta[eval]'` where the lab runs"
+        raise task_items.BadTask(words, "suite" if config["suite"] else "lm_eval")
     return config
 
 

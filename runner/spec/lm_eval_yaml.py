@@ -5,7 +5,7 @@ here; its templates run in Jinja's sandbox."""
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from jinja2 import TemplateError
+from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -16,7 +16,7 @@ from runner.spec.task_items import BadTask, is_path_below
 ENDS = ".yaml"
 FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 Files = str | list[str]
-ENVIRONMENT = ImmutableSandboxedEnvironment(keep_trailing_newline=True)
+ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
 METRICS = (

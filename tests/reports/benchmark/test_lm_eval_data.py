@@ -173,6 +173,17 @@ def test_a_task_of_ones_own_is_planned_with_its_data_and_another_row_is_another_
     assert first.fingerprint != second.fingerprint
 
 
+def test_a_key_that_the_data_lack_is_told_and_is_no_empty_text(tmp_path: Path) -> None:
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums" / "validation.jsonl").write_text('{"question": "1 + 1 =", "answer": 1}\n')
+    (tmp_path / "sums.yaml").write_text(OWN.replace("{{ question }}", "{{ qestion }}"))
+    config = {"lm_eval": [{"task": "sums.yaml", "shots": None}], "suite": None, "data": "."}
+    own = task_sources.own_tasks(config, tmp_path)
+    found, missing = lm_eval_tasks.loaded(named(config), own=own, data=tmp_path)
+    assert found == []
+    assert missing == {"sums": "UndefinedError: 'qestion' is undefined"}
+
+
 BAD_TASKS = {
     "code": (OWN.replace("answer\n", "!function utils.f\n"), "line 7: the tag '!function'"),
     "metric": (OWN.replace("acc\n", "./own.py\n"), "line 9, metric_list.0.metric: no metric is"),
