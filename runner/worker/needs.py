@@ -36,9 +36,9 @@ def missing(store: Store, plan: Plan) -> list[str]:
         told = [f"{task}: {words}" for task, words in why.items()]
         print(*(f"{name} will not ask {one}" for one in told), sep="\n", flush=True)
         if len(why) == len(asked) and not config["tasks"]:
-            words = "no task of lm_eval can be loaded here, so nothing was trained; "
-            words += "fill the cache of `datasets` on this machine, or bring `data`"
-            found.append(f"{name}: {words}: {'; '.join(told)}")
+            words = "no task of lm_eval can be asked here, so nothing was trained"
+            mend = "repair the task, fill the cache of `datasets` on this machine, or bring `data`"
+            found.append(f"{name}: {words}: {'; '.join(told)}; {mend}")
     return found
 
 

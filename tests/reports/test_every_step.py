@@ -160,7 +160,7 @@ def test_every_type_of_step_is_made_in_a_job_and_its_needs_are_looked_for_before
     (folder / "experiment.yaml").write_text(declared)
     answer = ask("run", "all")
     assert answer.exit_code == 1
-    assert "no task of lm_eval can be loaded here, so nothing was trained" in answer.output
+    assert "no task of lm_eval can be asked here, so nothing was trained" in answer.output
     assert not list(Path("store/steps").glob("*"))
     cached(tmp_path / "hf" / "datasets")
     answer = ask("run", "all")
